@@ -121,8 +121,8 @@ def test_a_backfill_that_was_killed_before_its_publish(world: World, where: str)
     world.check_all()
 
 
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_backfill_that_was_stopped_by_a_key(world: World, patch: pytest.MonkeyPatch, at: int) -> None:
+@pytest.mark.parametrize(("at", "then"), [(1, "b"), (2, "other"), (2, "refresh"), (3, "b")])
+def test_a_backfill_that_was_stopped_by_a_key(world: World, patch: pytest.MonkeyPatch, at: int, then: str) -> None:
     """It ends with a report that says that it failed; until it is resumed, or the days are rebuilt by another command,
     whoever looks sees how far it is."""
     submit, driver = World._submit, iter(range(1, 9))
@@ -145,7 +145,7 @@ def test_a_backfill_that_was_stopped_by_a_key(world: World, patch: pytest.Monkey
     line = f"backfill b is unfinished: {done_so_far}; `{again}` resumes it"
     plan, status, found = told(world)
     assert plan == status == [line] and found == {f"work of {NAME}": (line.rpartition("; ")[0], again)}
-    done(world.backfill("b" if at == 1 else "other", D1, D2))
+    done(world.refresh("all", keeps_older=True) if then == "refresh" else world.backfill(then, D1, D2))
     assert told(world) == ([], [], {})
 
 
