@@ -99,7 +99,7 @@ _ANY_SOURCE = FilesSource.construct(
 
 def _find_faults(spec: PipelineSpec, written: object) -> Iterator[Finding]:
     """Check ``spec`` across its keys. A source of ``written`` that could not be read may be any: what depends on it
-    is not reported."""
+    is not reported. Where none could be, there may be one or several."""
     names = list(written) if isinstance(written, dict) else []
     read = {name: source for name, source in spec.sources.items() if name in names}
     lost = [name for name in names if name not in read] or ([] if read else ["first", "second"])

@@ -418,13 +418,13 @@ def list_unfinished(paths: PipelinePaths, reports: Sequence[RunReport] | None = 
 
 
 def _can_resume(report: RunReport) -> bool:
-    """True if the same command, given again, does the rest of it."""
+    """Return whether the same command, given again, does the rest of it."""
     is_stopped = report.error is not None and report.error["code"] == RUN_STOPPED.code
     return report.outcome is None or (report.outcome == "failed" and (is_stopped or bool(report.rebuilt)))
 
 
 def _is_superseded(report: RunReport, reports: Sequence[RunReport]) -> bool:
-    """True if a later job has rebuilt the same."""
+    """Return whether a later job has rebuilt the same."""
     later = [one for one in reports if one.started_at > report.started_at and one.outcome == "published"]
     return any(one.mode == "refresh" or (one.mode, one.asked) == (report.mode, report.asked) for one in later)
 

@@ -282,7 +282,7 @@ def preview_backfill(
 
 def preview_refresh(project: Project, name: str, *, keeps_older: bool = False) -> outputs.BackfillPlan:
     """``refresh --dry-run``: as :func:`preview_backfill`, with the columns before and after, for which Spark analyses
-    the query."""
+    the query. Raises what that does."""
     plan = preview_backfill(project, name, None, keeps_older=keeps_older)
     situation = look_at_pipeline(project, name)
     table = situation.facts.table

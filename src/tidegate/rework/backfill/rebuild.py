@@ -211,7 +211,7 @@ def _report_after(before: RunReport, path: Path, rebuild: Rebuild, *, is_last: b
 
 
 def _has_rows(day: Interval, rebuild: Rebuild) -> bool:
-    """True if the day has rows before or after the swap."""
+    """Return whether the day has rows before or after the swap."""
     replaced, new = rebuild.finding.replaced, rebuild.built.files
     return any(day.holds(file.partition) for file in replaced) or any(day.holds(file.partition) for file in new)
 
@@ -221,8 +221,8 @@ def rebuild_interval(
 ) -> Rebuild:
     """Read and judge one interval. Of earlier attempts those to ``keep`` stay, which are held.
 
-    Raises UsageError BACKFILL_SPILLS when rows would move to partitions that are not rebuilt, and what a run's ingest
-    raises.
+    Raises UsageError BACKFILL_SPILLS when rows would move to partitions that are not rebuilt, REFRESH_PENDING,
+    REFRESH_KEEPS_STATE, and what a run's ingest raises.
     """
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
@@ -256,7 +256,8 @@ def rebuild_interval(
 
 
 def swap_in(context: RunContext, rebuild: Rebuild, *, is_last: bool, keep: Collection[Path] = ()) -> None:
-    """Publish an interval that has passed the gate, and add it to the report. Held attempts to ``keep`` stay."""
+    """Publish an interval that has passed the gate, and add it to the report. Held attempts to ``keep`` stay. Raises
+    TryAgainError BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
     report = _report_after(context.report, context.paths.table, rebuild, is_last=is_last)
     report.table["version"] = publish_plan(context, partial(_plan_swap, context, rebuild, report)).version
     context.report = report
@@ -265,7 +266,7 @@ def swap_in(context: RunContext, rebuild: Rebuild, *, is_last: bool, keep: Colle
 
 def hold(context: RunContext, rebuild: Rebuild, *, is_last: bool) -> HeldError:
     """Keep what has not passed the gate for a decision. Returns the error for the end of the command; where it
-    ``is_last`` the report has the figures."""
+    ``is_last`` the report has the figures. Raises TryAgainError BACKFILL_TABLE_CHANGED."""
     report = _report_after(context.report, context.paths.table, rebuild, is_last=is_last)
     plan = _plan_swap(context, rebuild, report)
     context.lease.check()
@@ -317,8 +318,8 @@ def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
 
 
 def _check_columns(context: RunContext, manifests: Sequence[BatchManifest]) -> None:
-    """Raise UsageError REFRESH_PENDING if the rows have other columns than the table, and others are to be added to it
-    that were staged before."""
+    """Raise UsageError REFRESH_PENDING if the rows do not fit the columns of the table, and runs have staged rows that
+    still have to be published to it."""
     facts = context.facts
     assert facts is not None and facts.table is not None, "there are rows to replace"
     if manifests and not extends(facts.table.schema_json, manifests[-1].schema_json):

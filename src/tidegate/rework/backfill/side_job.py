@@ -164,7 +164,7 @@ def _list_begun(paths: PipelinePaths, app_id: str) -> tuple[int, int]:
 
 
 def plan_again(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
-    """A plan of before that is carried out now: it comes after the parts that the job has published since."""
+    """Number a plan that was made earlier anew: after the parts that the job has published since."""
     if intent.hand_over is not None:
         return intent
     table, quarantine = _list_begun(paths, intent.app_id)
