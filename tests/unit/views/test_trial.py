@@ -19,8 +19,7 @@ _SPEC = f"""version: 1
 name: {NAME}
 schedule: null
 sources:
-  orders: {{type: files, path: data/inbox, format: csv, schema: 'id STRING', settle: 10 minutes,
-           start: 2026-01-01T00:00:00Z}}
+  orders: {{type: files, path: data/inbox, format: csv, schema: 'id STRING', settle: 10 minutes}}
 """
 
 
