@@ -98,6 +98,11 @@ def test_a_delivery_that_the_gate_holds(spark: SparkSession, project: Path) -> N
 
 
 _WHOLE = """\
+  - type: unexpected_rows_expectation
+    kwargs:
+      unexpected_rows_query: SELECT day FROM {table} WHERE list_contains(tags, 'x') GROUP BY day HAVING count(*) > 1
+    meta: {rule: one_x_a_day}
+    severity: warning
   - {type: expect_table_row_count_to_be_between, kwargs: {min_value: 50}, meta: {rule: volume}}
   - type: expect_column_values_to_be_in_set
     kwargs: {column: key, value_set: [k], mostly: 0.9}
@@ -120,6 +125,12 @@ def test_rules_on_a_whole_increment_run_when_asked_for(spark: SparkSession, proj
     assert [row["id"] for row in delivery.rows] == [1]
     with pytest.raises(HeldDelivery) as raised:
         run_on_rows("prices", deliveries, project, whole_suite=True)
+    first = {"trades": [{"id": 0, "tags": ["x"]}] * 2}
+    with pytest.raises(HeldDelivery) as other:
+        run_on_rows("prices", [first], project, whole_suite=True)
+    quality = other.value.delivery.report["quality"]
+    assert quality is not None
+    assert [one["unexpected_count"] for one in quality["results"] if one["rule"] == "one_x_a_day"] == [1]
     for rule in ("volume", "mostly_k", "median", "max_quarantine_share"):
         assert rule in str(raised.value)
     assert [row["id"] for row in raised.value.delivery.rows] == [1]

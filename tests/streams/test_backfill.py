@@ -47,6 +47,14 @@ expectations:
     severity: critical
     meta: {rule: has_id}
 """
+ONCE = """\
+  - type: unexpected_rows_expectation
+    kwargs:
+      unexpected_rows_query: >
+        SELECT id FROM {table} GROUP BY id HAVING count(*) > 1
+        UNION ALL SELECT 'all days' FROM {table} HAVING count(DISTINCT day) < 3
+    meta: {rule: once_in_three_days}
+"""
 
 
 def event(name: str, day: int, n: int) -> dict[str, Any]:
@@ -77,6 +85,7 @@ def version(flow: Streaming) -> int:
 def test_a_corrected_transform_between_late_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Of three days the middle one is rebuilt, between live runs that add rows to it; all others stay as they were."""
     flow = make(tmp_path, spark)
+    flow.write("expectations/flow.yaml", SUITE + ONCE)
     flow.offer("events", event("a", 1, 1), event("b", 2, 2), event("c", 2, -3), event("d", 3, 4))
     flow.offer("events", event("e", 2, 5), {"id": "broken", "at": "no time", "n": 1}, event("large", 2, 5000))
     flow.run()

@@ -356,6 +356,15 @@ BEFORE = "def transform(events):\n    return events.withColumn('gone', F.lit(1))
 AFTER = (
     "def transform(events):\n    return events.select(F.col('id').alias('name'), F.col('n').cast('BIGINT'), 'day')\n"
 )
+NEW_COLUMNS = """\
+name: flow
+expectations:
+  - type: unexpected_rows_expectation
+    kwargs:
+      unexpected_rows_query: >
+        SELECT * FROM {table} AS one WHERE typeof(n) <> 'BIGINT' OR length(name) <> 1 OR one::VARCHAR LIKE '%gone%'
+    meta: {rule: new_columns}
+"""
 
 
 def event_of(name: str, n: int, day: int = 1) -> dict[str, Any]:
@@ -375,6 +384,7 @@ def test_columns_are_renamed_retyped_and_dropped(spark: SparkSession, tmp_path: 
     with pytest.raises(UsageError) as refused:
         flow.run()
     assert refused.value.code == "SCHEMA_CHANGE" and "`tidegate refresh flow`" in str(refused.value.fix)
+    flow.write("expectations/flow.yaml", NEW_COLUMNS)
     looked = preview_refresh(flow.project, "flow")
     assert looked["hindrance"] is None and looked["columns"] == {
         "before": {"id": "STRING", "n": "INT", "gone": "INT", "day": "DATE"},

@@ -33,6 +33,7 @@ _ARROW = {
     "boolean": pa.bool_(),
     "binary": pa.binary(),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "reading": pa.struct([("y", pa.float64())]),
     "decimal(10,2)": pa.decimal128(10, 2),
 }
 
@@ -40,7 +41,10 @@ _HEADER = [
     {"name": name, "type": kind, "nullable": True, "metadata": {}}
     for name, kind in {"key": "string", "value": "binary"}.items()
 ]
-_NESTED = {"headers": {"type": "array", "elementType": {"type": "struct", "fields": _HEADER}, "containsNull": True}}
+_NESTED = {
+    "headers": {"type": "array", "elementType": {"type": "struct", "fields": _HEADER}, "containsNull": True},
+    "reading": {"type": "struct", "fields": [{"name": "y", "type": "double", "nullable": True, "metadata": {}}]},
+}
 
 
 def make_paths(root: Path, name: str = "orders") -> PipelinePaths:

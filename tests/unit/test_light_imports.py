@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"pyspark", "pyarrow", "pandas", "numpy", "great_expectations", "deltalake", "confluent_kafka", "airflow"}
+HEAVY = {
+    "duckdb",
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "numpy",
+    "great_expectations",
+    "deltalake",
+    "confluent_kafka",
+    "airflow",
+}
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ def render_spec() -> str:
         "# expectations/PIPELINE.yaml\n",
         "A Great Expectations suite in its own field names: `name`, `expectations`, and per expectation `type`, "
         "`kwargs`, `severity` (`critical`, `warning`, `info`; default `critical`) and `meta`. In `meta`, `rule` is the "
-        "rule's name, and `on_failure: quarantine` quarantines offending rows.\n",
+        "rule's name, and `on_failure: quarantine` quarantines offending rows. `unexpected_rows_query` is one SELECT "
+        "in DuckDB's SQL; `{batch}` is the increment, and `{table}` the table after the publish.\n",
         table(["type", "judges", "quarantine", "kwargs (required in bold)"], _expectations()),
         "Known to Great Expectations, and refused:\n",
         table(["type", "why"], [[code(name), why] for name, why in UNUSABLE_TYPES.items()]),

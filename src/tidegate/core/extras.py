@@ -18,6 +18,7 @@ EXTRAS = {
     "py4j": ("spark", "Spark"),
     "confluent_kafka": ("kafka", "the Kafka client"),
     "airflow": ("airflow", "Airflow"),
+    "duckdb": ("sql", "DuckDB"),
 }
 """Of each top-level module: the extra that brings it, and what it is."""
 
@@ -37,6 +38,12 @@ def missing_extra(module: str, extra: str, what: str) -> UsageError:
     return errors.EXTRA_MISSING(
         where="the Python environment that runs tidegate", subject=what, module=module, extra=extra
     )
+
+
+def check_extra(module: str) -> None:
+    """Raise UsageError EXTRA_MISSING when a package of an extra is not installed."""
+    if find_spec(module) is None:
+        raise missing_extra(module, *EXTRAS[module])
 
 
 def find_differing_pair() -> tuple[str, str] | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tidegate.core.outputs import RuleResult, RunReport
 from tidegate.quality import errors
 from tidegate.quality.gx_judge import import_gx, open_gx_context
+from tidegate.quality.gx_types import QUERY_TYPE
 from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.quality.verdict import TIDEGATE_TYPE
 
@@ -119,6 +120,8 @@ def _as_result(result: RuleResult, rules: Mapping[str, RuleSpec], rows: int) -> 
     figures: dict[str, object] = {"element_count": rows}
     if result["type"] == TIDEGATE_TYPE:  # it counts records that were read, of which some never became rows
         figures = {}
+    elif result["type"] == QUERY_TYPE:  # its rows may be rows of the table, or no rows of either
+        figures["observed_value"] = result["unexpected_count"]
     elif result["unexpected_count"] is not None:
         figures["unexpected_count"] = result["unexpected_count"]
         figures["unexpected_percent"] = 100 * result["unexpected_count"] / rows if rows else None

@@ -8,10 +8,12 @@ results of the ingest driver's Spark for a large increment are stored before its
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Literal, SupportsFloat, SupportsInt, cast
 
 from tidegate.core import outputs, storage
@@ -29,6 +31,11 @@ from tidegate.quality.suite import RuleSpec
 from tidegate.state.manifest import BatchKey, keys_from_json
 
 EngineName = Literal["pandas", "spark"]
+
+StagedInput = tuple[Path, Mapping[str, str | None]]
+"""A parquet file, and the values of the partition columns that are not in it."""
+
+_QUOTED = re.compile(r"""'.*'|".*"|`.*`""")
 
 PANDAS_MEMORY_BYTES = 900 * 1024 * 1024
 """Memory of the pandas engine for one increment, above the libraries themselves; it judges when the driver's JVM
@@ -153,6 +160,11 @@ def _in_type_of_column(value: object, family: str, engine: EngineName) -> object
 def _fit_to_spark(value: object) -> object:
     """Whole numbers beyond 64 bits as decimals: Spark's literals know no others."""
     return Decimal(value) if isinstance(value, int) and abs(value) >= 2**63 else value
+
+
+def hide_values(message: str) -> str:
+    """A library's message without its quoted texts: they may be a row's values."""
+    return _QUOTED.sub("'...'", message)
 
 
 def tidy_observed(value: object) -> object:

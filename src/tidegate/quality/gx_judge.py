@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import logging
 import os
-import re
 import sys
 import threading
 import warnings
@@ -22,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tidegate.quality import errors
-from tidegate.quality.engine import EngineName, RuleResult, tidy_observed
+from tidegate.quality.engine import EngineName, RuleResult, hide_values, tidy_observed
 from tidegate.quality.suite import RuleSpec
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 _INDEX = "tidegate_rule_index"
-_QUOTED = re.compile(r"""'.*'|".*"|`.*`""")
 _LISTS_OF_ROW_VALUES = (
     "expect_column_distinct_values_to_be_in_set",
     "expect_column_distinct_values_to_contain_set",
@@ -145,7 +143,7 @@ def _find_complaint(info: Mapping[str, object]) -> str:
     message = (
         details.get("exception_message") if isinstance(details, dict) else getattr(details, "exception_message", None)
     )
-    return _QUOTED.sub("'...'", " ".join(str(message).split()))[:300]
+    return hide_values(" ".join(str(message).split()))[:300]
 
 
 _PUT_OFF = ("altair", "scipy.stats")

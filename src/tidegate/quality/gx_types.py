@@ -139,6 +139,9 @@ QUARANTINE_TYPES: frozenset[str] = frozenset(
 )
 """Types that can be judged row by row while the rows stream past: the ones ``on_failure: quarantine`` is allowed on."""
 
+QUERY_TYPE = "unexpected_rows_expectation"
+"""The type of custom SQL."""
+
 DISTRIBUTION_TYPES = ("expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers")
 """Types that count rows, but judge each of them by a figure of the whole increment."""
 
@@ -157,6 +160,5 @@ UNUSABLE_TYPES: dict[str, str] = {
     "expect_column_type_to_be": _IS_SCHEMA,
     "expect_query_results_to_match_comparison": "it needs a second data source, and an increment has none",
     "expect_table_row_count_to_equal_other_table": "it needs a second table, and an increment has none",
-    "unexpected_rows_expectation": "its query runs in a separate session and can see other rows than the increment",
 }
 """Types that Great Expectations knows but that cannot judge an increment the same way on both engines, and why."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.core import storage
-from tidegate.quality.engine import RuleResult, judge_nothing, prepare_kwargs
+from tidegate.quality.engine import RuleResult, StagedInput, judge_nothing, prepare_kwargs
 from tidegate.quality.gx_judge import judge_frame
 from tidegate.quality.rule_values import (
     COLUMN_KEYS,
@@ -118,9 +117,6 @@ def group_rules(rules: Sequence[RuleSpec]) -> list[list[RuleSpec]]:
 
 Form = Literal["arrow", "plain", "object", "rank"]
 Use = Literal["presence", "set", "measure", "look", "pair"]
-
-StagedInput = tuple[Path, Mapping[str, str | None]]
-"""A parquet file, and the values of the partition columns that are not in it."""
 
 _PRESENCE = (
     "expect_column_values_to_not_be_null",

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
+from string import Formatter
 from typing import Literal, TypedDict, TypeGuard
 
 from tidegate.quality.gx_types import EXPECTATION_TYPES
@@ -77,6 +78,7 @@ class RuleKwargs(TypedDict, total=False):
     strict_max: bool
     or_equal: bool
     ignore_row_if: str
+    unexpected_rows_query: str
 
 
 COLUMN_KEYS: tuple[Literal["column"], Literal["column_A"], Literal["column_B"]] = ("column", "column_A", "column_B")
@@ -181,6 +183,31 @@ def _find_value_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fau
         yield from _find_regex_faults(type_, kwargs)
     if type_.startswith("expect_column_pair_"):
         yield from _find_pair_faults(type_, kwargs)
+    if "unexpected_rows_query" in kwargs:
+        yield from _find_query_faults(kwargs["unexpected_rows_query"])
+
+
+def list_placeholders(query: str) -> set[str]:
+    """The names in braces in a query. Raises ValueError for a brace without its other one."""
+    return {name for _, name, _, _ in Formatter().parse(query) if name is not None}
+
+
+def _find_query_faults(query: object) -> Iterator[Fault]:
+    name = "unexpected_rows_query"
+    if not isinstance(query, str) or not query.strip():
+        yield name, f"`{name}` must be a SELECT, not {query!r}"
+        return
+    braces = "`{{` and `}}` stand for the braces of the query itself"
+    try:
+        found = list_placeholders(query)
+    except ValueError as error:
+        yield name, f"`{name}`: {str(error).lower()}; {braces}"
+        return
+    if unknown := sorted(found - {"batch", "table"}):
+        known = "{batch} is the increment, {table} the table after the publish"
+        yield name, f"`{name}` has {', '.join(f'{{{one}}}' for one in unknown)}; {known}; {braces}"
+    elif not found:
+        yield name, f"`{name}` reads neither {{batch}}, the increment, nor {{table}}, the table after the publish"
 
 
 def _find_set_faults(values: object) -> Iterator[Fault]:

@@ -9,20 +9,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast
 
 import yaml
 
 from tidegate.core import storage
-from tidegate.quality.gx_types import DISTRIBUTION_TYPES, EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
+from tidegate.quality.gx_types import (
+    DISTRIBUTION_TYPES,
+    EXPECTATION_TYPES,
+    QUARANTINE_TYPES,
+    QUERY_TYPE,
+    UNUSABLE_TYPES,
+)
 from tidegate.quality.rule_values import (
     COLUMN_KEYS,
     RuleKwargs,
     find_condition_column,
     find_kwarg_faults,
     find_type_faults,
+    list_placeholders,
 )
 from tidegate.spec.document import Document, KeyPath
 from tidegate.spec.faults import Fault, SpecError, describe_allowed, name_nearest, show_value
@@ -62,6 +69,16 @@ class RuleSpec:
         return tuple(dict.fromkeys([*names, *self.kwargs.get("column_list", []), *([condition] if condition else [])]))
 
     @property
+    def reads_batch(self) -> bool:
+        """Whether it is a query that reads the increment."""
+        return self.type == QUERY_TYPE and "batch" in list_placeholders(self.kwargs["unexpected_rows_query"])
+
+    @property
+    def reads_table(self) -> bool:
+        """Whether it is a query that reads the table as it will be."""
+        return self.type == QUERY_TYPE and "table" in list_placeholders(self.kwargs["unexpected_rows_query"])
+
+    @property
     def level(self) -> str:
         """``row``, ``column`` or ``table``."""
         return EXPECTATION_TYPES[self.type].level
@@ -84,6 +101,21 @@ class SuiteSpec:
     def columns(self) -> tuple[str, ...]:
         """Every column that some rule reads."""
         return tuple(dict.fromkeys(column for rule in self.rules for column in rule.columns))
+
+    @property
+    def queries(self) -> tuple[RuleSpec, ...]:
+        """The rules that are custom SQL."""
+        return tuple(rule for rule in self.rules if rule.type == QUERY_TYPE)
+
+    @property
+    def without_queries(self) -> SuiteSpec:
+        """The rules that Great Expectations judges."""
+        return replace(self, rules=tuple(rule for rule in self.rules if rule.type != QUERY_TYPE))
+
+    @property
+    def reads_table(self) -> bool:
+        """Whether a query reads the table as it will be, so that a verdict holds for one state of the table only."""
+        return any(rule.reads_table for rule in self.queries)
 
     @property
     def quarantine_rules(self) -> tuple[RuleSpec, ...]:
@@ -242,6 +274,12 @@ def _check_on_failure(
             else f"judges a whole {EXPECTATION_TYPES[type_].level}, so it has no offending rows"
         )
         fix = f"leave out on_failure, or use one of: {', '.join(sorted(QUARANTINE_TYPES))}"
+        if type_ == QUERY_TYPE:
+            what = "runs when all rows are staged, so no row can be quarantined by it"
+            fix = (
+                "leave out on_failure; or let the transform compute the condition as a boolean column, and check it "
+                "with expect_column_values_to_be_in_set and `value_set: [true]`"
+            )
         document.add_fault(here, f"{type_} {what}", fix, _CODE)
     for name in ("mostly", "row_condition", "condition_parser"):
         if name in kwargs:

@@ -140,7 +140,12 @@ def test_quarantine_takes_plain_rules_only(tmp_path: Path, kwargs: str, complain
         ("expect_column_values_to_be_null", "{rule: late}", "a reason of tidegate itself"),
         ("expect_column_values_to_be_null", '{rule: " "}', "is not a name for a rule"),
         ("expect_column_values_to_be_of_type", "{}", "cannot judge an increment: type names differ"),
-        ("unexpected_rows_expectation", "{}", "cannot judge an increment"),
+        ("unexpected_rows_expectation", "{on_failure: quarantine}", "runs when all rows are staged, so no row"),
+        (
+            "unexpected_rows_expectation",
+            "{on_failure: quarantine}",
+            "a boolean column, and check it with expect_column_",
+        ),
     ],
 )
 def test_rules_that_cannot_be_kept_are_refused(tmp_path: Path, type_: str, meta: str, complaint: str) -> None:
@@ -170,6 +175,19 @@ def test_rules_that_cannot_be_kept_are_refused(tmp_path: Path, type_: str, meta:
         ("expect_column_value_lengths_to_be_between", "{column: a, min_value: -1}", "whole number"),
         ("expect_column_values_to_not_be_null", "{column: a, mostly: 2}", "between 0 and 1"),
         ("expect_column_values_to_not_be_null", "{column: 5}", "name of a column"),
+        ("unexpected_rows_expectation", "{}", "needs `unexpected_rows_query`"),
+        ("unexpected_rows_expectation", "{unexpected_rows_query: 5}", "must be a SELECT, not 5"),
+        (
+            "unexpected_rows_expectation",
+            "{unexpected_rows_query: SELECT 1}",
+            "reads neither {batch}, the increment, nor",
+        ),
+        (
+            "unexpected_rows_expectation",
+            "{unexpected_rows_query: 'SELECT {a: 1} FROM {batch} JOIN {batch!r}'}",
+            "has {a}; {batch} is the increment, {table} the table after the publish; `{{` and `}}` stand for",
+        ),
+        ("unexpected_rows_expectation", "{unexpected_rows_query: 'SELECT } FROM {batch}'}", "single '}' encountered"),
         (
             "expect_column_values_to_be_null",
             """{column: a, row_condition: 'col("b") != 1'}""",

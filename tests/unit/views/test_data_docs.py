@@ -64,15 +64,20 @@ def save_run(project: Project, run_id: str, *more: dict[str, Any]) -> None:
 
 def test_every_rule_is_on_the_page_and_nothing_of_it_is_code(project: Project, tmp_path: Path) -> None:
     own = {"rule": "max_quarantine_share", "type": "tidegate", "success": False, "observed_value": 0.5}
+    sql = {"rule": "sql", "type": "unexpected_rows_expectation", "success": False, "unexpected_count": 41}
+    with (project.root / "expectations/orders.yaml").open("a") as suite:
+        suite.write("  - {type: unexpected_rows_expectation, kwargs: {unexpected_rows_query: 'SELECT 1 FROM {table}'}")
+        suite.write(", meta: {rule: sql}}\n")
     gone = {"rule": "<script>x</script>", "type": "expect_column_values_to_be_unique", "success": True}
-    save_run(project, "R/1", own, gone)
+    save_run(project, "R/1", own, gone, sql)
     made = make_data_docs(project, "orders", "R/1", tmp_path / "site")
     page = Path(made["page"]).read_text()
     assert Path(made["index"]).is_file() and made["run_id"] == "R/1"
     assert "values must never be null" in page and "3 unexpected values found" in page and "7.5%" in page
     assert "max_quarantine_share (tidegate's own)" in page and "&lt;b&gt;" in page and "&amp;lt;" not in page
     assert "<script>x" not in page and "<i>name" not in page and "no longer in the suite" in page
-    assert "60" in page  # per cent: three of five held
+    assert "50%" in page  # three of six held
+    assert ">41<" in page and "SELECT 1 FROM {table}" in page and "102.5%" not in page
 
     save_run(project, "R2")
     again = make_data_docs(project, "orders", None, tmp_path / "site")

@@ -50,7 +50,7 @@ from tidegate.rework.backfill.side_job import (
     plan_rows,
 )
 from tidegate.rework.backfill.span import Interval, join_intervals
-from tidegate.runs.gate.increment import judge_staged, publish_plan
+from tidegate.runs.gate.increment import Rebuilt, judge_staged, publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
 from tidegate.runs.reports.report import RunReport, check_balance, fill_from_manifests
 from tidegate.runs.reports.verdicts import quote_word
@@ -500,7 +500,9 @@ def _judge(job: RunContext, scope: Scope, finding: Finding, manifests: Sequence[
     partitions = [file.partition for file in finding.replaced]
     partitions += [file.partition for one in inside for file in one.files]
     days = {day.label: day.within for day in interval.joined if any(map(day.holds, partitions))}
-    verdict = judge_staged(job, inside, folded=folds, days=days)
+    replaced = {file.path for file in (scope.files if scope.hands_over else finding.replaced)}
+    others = [file for file in scope.files if file.path not in replaced]
+    verdict = judge_staged(job, inside, folded=folds, rebuilt=Rebuilt(others, days))
     moved, folded = within_pipeline(inside, folds[0] if folds else None, folder)
     return Built(
         manifests=moved,

@@ -167,7 +167,7 @@ def set_waiting(context: RunContext, facts: Facts, verdict: StoredVerdict) -> No
 def audit_waiting(context: RunContext, waiting: WaitingIncrement) -> WaitingIncrement:
     """Judge the same rows by the current suite; what is kept of the increment gets the new verdict."""
     suite, batches = load_suite(context.project, context.name), waiting.manifests
-    if waiting.verdict.rules == digest_rules(suite, context.spec.quality):
+    if waiting.verdict.rules == digest_rules(context, suite):
         return waiting
     check_whole(context.paths.state, [file for one in batches for file in one.files], context.name)
     verdict = judge_staged(context, batches, most_frequent=find_most_frequent(context.paths, batches))

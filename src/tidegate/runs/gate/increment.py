@@ -10,15 +10,17 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tidegate.core import storage
+from tidegate.core.extras import check_extra
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import list_first, shorten
-from tidegate.quality.engine import Question, RuleResult, read_column_types, read_driver_results
-from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
+from tidegate.quality.engine import Question, RuleResult, StagedInput, read_column_types, read_driver_results
+from tidegate.quality.suite import RuleSpec, SuiteSpec, digest_suite, load_suite
 from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
 from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
@@ -35,17 +37,28 @@ from tidegate.runs.reports.verdicts import (
     not_audited,
     save_verdict,
 )
-from tidegate.spec.models import QualitySpec
 from tidegate.state.files import check_whole
-from tidegate.state.manifest import BatchManifest, batch_keys, end_positions, event_times, files_within, joined_rule
+from tidegate.state.manifest import (
+    BatchManifest,
+    StagedFile,
+    batch_keys,
+    end_positions,
+    event_times,
+    files_within,
+    joined_rule,
+)
 from tidegate.state.topics import positions_to_json
-from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.log.state import DataFile, digest_files, list_data_files, read_table_state
 from tidegate.table.publish.fit import check_features, check_rows_fit
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish, plan_replacement
 from tidegate.table.publish.publish import CommitResult
 from tidegate.table.schema import merge_schemas
+from tidegate.table.upsert.columns import UpsertColumns
 from tidegate.table.upsert.folded import Folded, drop_older, find_folded, fold_unpublished, load_folded
+
+if TYPE_CHECKING:
+    from tidegate.quality.queries import Relation
 
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 400
@@ -56,14 +69,23 @@ Within = Mapping[str, Sequence[str]]
 """{partition column: values}: the rows of these partitions."""
 
 
+@dataclass(frozen=True)
+class Rebuilt:
+    """How a side job's rows go into the table: beside which of its files, and which days are judged one by one."""
+
+    others: Sequence[DataFile] = ()
+    """The table's files that remain; without any, the table gets the columns of the rows."""
+    days: Mapping[str, Within] = field(default_factory=dict)
+    """{label: partitions}, each of which is an increment of its own for the suite; by default everything is one."""
+
+
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     """The verdict on the unpublished batches; an earlier one of this run is kept if the rules are still the same."""
     unpublished = facts.unpublished
     context.lease.check()
     folded = fold_unpublished(context.paths, unpublished, context.spec)
     folds = [each.token for each in folded or ()]
-    suite = load_suite(context.project, context.name)
-    rules = digest_rules(suite, context.spec.quality)
+    rules = digest_rules(context, load_suite(context.project, context.name))
     known = load_verdict(context.paths, context.report.run_id)
     if known is not None and known.covers(unpublished) and (known.folds, known.rules) == (folds, rules):
         return known
@@ -81,7 +103,7 @@ def judge_staged(
     folded: Sequence[Folded] | None = None,
     most_frequent: str = "",
     counts_quarantined: bool = True,
-    days: Mapping[str, Within] | None = None,
+    rebuilt: Rebuilt | None = None,
 ) -> StoredVerdict:
     """The verdict on staged batches by the current suite and limits; it is not stored.
 
@@ -89,18 +111,27 @@ def judge_staged(
         folded: The remaining rows, where rows replace others.
         most_frequent: Why most of the records are in quarantine (:func:`find_most_frequent`).
         counts_quarantined: Off where all of the records were in quarantine before: they do not count then.
-        days: {label: partitions} of a backfill, each of which is an increment of its own for the suite; by default
-            everything is one. The share of quarantined records is always that of everything that was read.
+        rebuilt: Of a backfill or refresh. The share of quarantined records is always that of everything that was read.
     """
     suite, limits = load_suite(context.project, context.name), context.spec.quality
+    rules = digest_rules(context, suite)
     results: list[RuleResult] = []
     failing: Mapping[str, str] = {}
     if suite is not None and staged:
-        if days:
-            of_days = {label: _judge_day(context, suite, staged, within) for label, within in days.items()}
+        others = _find_others(context, staged, folded, rebuilt) if suite.reads_table else None
+        if rebuilt is not None and rebuilt.days:
+            of_days = {
+                label: _judge_day(context, suite, staged, within, others) for label, within in rebuilt.days.items()
+            }
             results, failing = _join_results(list(of_days.values())), _name_failing(of_days)
+            on_all = [rule for rule in suite.queries if not rule.reads_batch]
         else:
             results = _judge(context, suite, staged, folded)
+            on_all = [*suite.queries]
+        if on_all:
+            results += _judge_queries(context, on_all, _list_visible(staged, folded), staged[-1].schema_json, others)
+        by_rule = {result.rule: result for result in results}
+        results = [by_rule[rule.rule] for rule in suite.rules]
         if counts_quarantined:
             results = _add_quarantined(results, suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
@@ -114,27 +145,43 @@ def judge_staged(
         reasons=[f"{rule}: {reason}{failing.get(rule, '')}" for rule, reason in verdict.failed_critical.items()],
         at=now_text(),
         folds=[each.token for each in folded or ()],
-        rules=digest_rules(suite, limits),
+        rules=rules,
     )
 
 
 def check_rules(context: RunContext, verdict: StoredVerdict) -> None:
-    """Raise TryAgainError NOT_AUDITED when the suite or its limits were changed after the verdict was given."""
-    if verdict.rules != digest_rules(load_suite(context.project, context.name), context.spec.quality):
-        raise not_audited(context.name, verdict.run_id, "its suite or max_quarantine_share was changed since")
+    """Raise TryAgainError NOT_AUDITED when the suite or its limits were changed after the verdict was given, or the
+    table that its queries read."""
+    suite = load_suite(context.project, context.name)
+    if verdict.rules != digest_rules(context, suite):
+        changed = "its suite or max_quarantine_share was changed since"
+        if suite is not None and suite.reads_table:
+            changed = "its suite, max_quarantine_share or the table, which custom SQL reads, was changed since"
+        raise not_audited(context.name, verdict.run_id, changed)
 
 
-def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
-    """Key of one way of judging an increment."""
-    limit = quality.max_quarantine_share
-    return hashlib.sha256(f"{digest_suite(suite)} {limit}".encode()).hexdigest()
+def digest_rules(context: RunContext, suite: SuiteSpec | None) -> str:
+    """Key of one way of judging an increment; where queries read the table, it holds for the table's present files."""
+    parts = [digest_suite(suite), str(context.spec.quality.max_quarantine_share)]
+    if suite is not None and suite.reads_table:
+        parts.append(digest_files(list_data_files(context.paths.table)))
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def _judge_day(
-    context: RunContext, suite: SuiteSpec, staged: Sequence[BatchManifest], within: Within
+    context: RunContext, suite: SuiteSpec, staged: Sequence[BatchManifest], within: Within, others: Relation | None
 ) -> list[RuleResult]:
+    """The results on one day: of all rules but the custom SQL that reads the table alone, and so no day."""
     part = [replace(one, files=files_within(one.files, within)) for one in staged]
-    return _judge(context, suite, part, None, within)
+    results = _judge(context, suite, part, None, within)
+    if queries := [rule for rule in suite.queries if rule.reads_batch]:
+        files = _list_visible(part, None)
+        if others is not None:  # the other days are in the table as well, when these rows are
+            of_day = {file.path for file in files}
+            rest = [file for file in _list_visible(staged, None) if file.path not in of_day]
+            others = replace(others, files=[*others.files, *_locate(context, rest)])
+        results += _judge_queries(context, queries, files, staged[-1].schema_json, others)
+    return results
 
 
 def _join_results(of_days: Sequence[Sequence[RuleResult]]) -> list[RuleResult]:
@@ -164,17 +211,64 @@ def _judge(
     folded: Sequence[Folded] | None,
     within: Within | None = None,
 ) -> list[RuleResult]:
-    from tidegate.quality.pandas_engine import judge_files
-
+    """The results of Great Expectations: one per rule that is no query, in the order of the suite."""
     asked = Question(batch_keys(unpublished), [each.token for each in folded or ()], digest_suite(suite), within)
     results = read_driver_results(context.paths, context.report.run_id, asked)
     if results is not None:
         # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.
         return results
-    types = read_column_types(unpublished[-1].schema_json)
-    visible = [file for part in (unpublished if folded is None else folded) for file in part.files]
+    visible = _list_visible(unpublished, folded)
     check_whole(context.paths.state, visible, context.name)
-    return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
+    if not suite.without_queries.rules:
+        return []
+    from tidegate.quality.pandas_engine import judge_files
+
+    types = read_column_types(unpublished[-1].schema_json)
+    return judge_files(suite.without_queries, _locate(context, visible), types)
+
+
+def _list_visible(unpublished: Sequence[BatchManifest], folded: Sequence[Folded] | None) -> list[StagedFile]:
+    return [file for part in (unpublished if folded is None else folded) for file in part.files]
+
+
+def _find_others(
+    context: RunContext,
+    staged: Sequence[BatchManifest],
+    folded: Sequence[Folded] | None,
+    rebuilt: Rebuilt | None,
+) -> Relation:
+    """The rows of the table beside these, for custom SQL, which reads the table as the publish will leave it."""
+    check_extra("duckdb")
+    from tidegate.quality.queries import Relation
+
+    replaced_by = UpsertColumns()
+    table = read_table_state(context.paths.table)
+    schema_json = staged[-1].schema_json
+    if rebuilt is not None:
+        files = rebuilt.others  # the rows have all columns of the table, or replace its columns
+    else:
+        schema_json = schema_json if table is None else table.schema_json
+        replaced_by = folded[0].columns if folded else replaced_by
+        files = [] if context.spec.output_mode == "complete" else list_data_files(context.paths.table)
+    return Relation(schema_json, [(context.paths.table / file.path, file.partition) for file in files], replaced_by)
+
+
+def _judge_queries(
+    context: RunContext,
+    rules: Sequence[RuleSpec],
+    files: Sequence[StagedFile],
+    schema_json: str,
+    others: Relation | None,
+) -> list[RuleResult]:
+    """The results of custom SQL on staged files, and on the table that has ``others`` as well."""
+    check_extra("duckdb")
+    from tidegate.quality.queries import Relation, judge_queries
+
+    return judge_queries(rules, Relation(schema_json, _locate(context, files)), others)
+
+
+def _locate(context: RunContext, files: Sequence[StagedFile]) -> list[StagedInput]:
+    return [(context.paths.state / file.path, file.partition) for file in files]
 
 
 def _add_quarantined(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidegate.core.errors import UsageError
+from tidegate.core.extras import check_extra
 from tidegate.quality.suite import check_columns, load_suite
 from tidegate.sinks.user_code import read_user_code
 from tidegate.spec.faults import Fault, SpecError
@@ -26,11 +28,20 @@ def find_file_faults(project: Project, spec: PipelineSpec) -> list[Fault]:
 
 
 def find_suite_faults(project: Project, name: str, types: Mapping[str, str] | None) -> list[Fault]:
-    """List what is wrong with the suite. ``types`` of the columns are None where only Spark knows them."""
+    """List what is wrong with the suite, also that a package is missing which runs its custom SQL. ``types`` of the
+    columns are None where only Spark knows them."""
     try:
         suite = load_suite(project, name)
         if suite is not None and types is not None:
             check_columns(suite, types)
+        if suite is None or not suite.queries:
+            return []
+        check_extra("duckdb")
+        from tidegate.quality.queries import find_query_faults
+
+        return find_query_faults(suite)
     except SpecError as error:
         return list(error.faults)
-    return []
+    except UsageError as error:
+        where = f"expectations/{name}.yaml"
+        return [Fault(where, None, "", error.message, error.fix or "correct the file", error.code)]

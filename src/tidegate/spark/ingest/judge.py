@@ -39,7 +39,7 @@ def judge_if_large(
     unpublished = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if order.within is not None:
         unpublished = [replace(m, files=files_within(m.files, order.within)) for m in unpublished]
-    if suite is None or not unpublished:
+    if suite is None or not suite.without_queries.rules or not unpublished:
         return
     answers = []
     parts: Sequence[dict[str, list[str]] | None] = order.days or [None]
@@ -52,7 +52,7 @@ def judge_if_large(
         files = [file for part in (staged if folded is None else folded) for file in part.files]
         if _fits_pandas(suite, files):
             continue
-        results = _judge(spark, paths, suite, files, staged[-1])
+        results = _judge(spark, paths, suite.without_queries, files, staged[-1])
         asked = Question(batch_keys(staged), [each.token for each in folded or ()], digest_suite(suite), within)
         answers.append((asked, results))
     if answers:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.core.extras import check_extra
 from tidegate.quality.row_rules import RowRule, row_rules
 from tidegate.quality.suite import SuiteSpec, check_columns, load_suite
 from tidegate.spark import errors
@@ -22,6 +23,7 @@ from tidegate.spark.driver.order import IngestOrder
 from tidegate.spark.ingest import plan
 from tidegate.spec.as_read import origin_of
 from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.faults import SpecError
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
 from tidegate.spec.project import Project
 from tidegate.state.manifest import SPAN
@@ -81,6 +83,8 @@ def prepare_query(
         find_columns(spec.table, schema_json)
     if order.table_schema_json is not None:
         extend_schema(order.table_schema_json, schema_json, spec.name)
+    if suite is not None and suite.queries:
+        _check_queries(suite, schema_json, order.table_schema_json)
     check_sinks_fit(spec, schema_json)
     _check_every_source_used(spec, project.paths(spec.name).job, out)
     staged = flagged if has_state and rules else rows
@@ -95,6 +99,16 @@ def prepare_query(
         out=out,
         partitioned=_describe_partitions(project, spec, out),
     )
+
+
+def _check_queries(suite: SuiteSpec, schema_json: str, table_schema_json: str | None) -> None:
+    """Refuse custom SQL that cannot run on these rows. Raises SpecError, UsageError EXTRA_MISSING."""
+    check_extra("duckdb")
+    from tidegate.quality.queries import find_column_faults, find_query_faults
+
+    faults = find_query_faults(suite) or find_column_faults(suite, schema_json, table_schema_json)
+    if faults:
+        raise SpecError(faults, fix=f"correct it, then: tidegate validate {suite.name} --spark")
 
 
 def _describe_partitions(project: Project, spec: PipelineSpec, out: DataFrame) -> dict[str, str]:

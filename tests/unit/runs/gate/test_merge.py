@@ -20,6 +20,8 @@ from tests.support.readers import Rows, canonical, read_agreed
 from tests.support.staged import QUERY, make_schema
 from tidegate.core import storage
 from tidegate.core.errors import DefectError, TidegateError, TryAgainError, UsageError
+from tidegate.quality.engine import RuleResult
+from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.runs.gate import increment
 from tidegate.runs.gate import increment as merging
 from tidegate.runs.opening import recover_run
@@ -300,20 +302,21 @@ def test_copies_keep_every_type_and_the_files_own_schema(tmp_path: Path) -> None
 def test_the_audit_judges_what_becomes_visible(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
     keyed.stage([row(1), row(2)], [row(2, 1)])
     judged: list[Any] = []
+    suite = SuiteSpec("orders", (RuleSpec("r", "expect_column_values_to_not_be_null", {"column": "id"}),))
 
-    def judge_files(suite: object, files: Any, types: object) -> list[Any]:
+    def judge_files(suite: object, files: Any, types: object) -> list[RuleResult]:
         judged.extend(r for path, _ in files for r in pq.read_table(path, partitioning=None).to_pylist())
-        return []
+        return [RuleResult("r", "t", "critical", True)]
 
     monkeypatch.setattr("tidegate.quality.pandas_engine.judge_files", judge_files)
     context = keyed.context("r")
     facts = recover_run(context)
     folded = increment.fold_unpublished(keyed.paths, facts.unpublished, keyed.spec)
-    increment._judge(context, None, facts.unpublished, folded)  # type: ignore[arg-type]
+    increment._judge(context, suite, facts.unpublished, folded)
     assert canonical(judged) == canonical([row(1), row(2, 1)])
     stored = {"batches": [[QUERY, 0], [QUERY, 1]], "results": []}
     storage.replace(keyed.paths.driver_results("r"), storage.dump_json(stored))
-    increment._judge(context, None, facts.unpublished, folded)  # type: ignore[arg-type]
+    increment._judge(context, suite, facts.unpublished, folded)
     assert len(judged) == 4, "what a driver judged unfolded was taken for it"
 
 

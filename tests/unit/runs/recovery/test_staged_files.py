@@ -15,6 +15,7 @@ from tests.support.staged import QUERY, Stager, make_paths
 from tests.support.synced import Synced
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
+from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.runs.gate import increment
 from tidegate.runs.opening import recover_run
 from tidegate.runs.preflight.agreement import check_agreement
@@ -69,9 +70,11 @@ def test_a_damaged_file_is_not_judged(keyed: Keyed, monkeypatch: pytest.MonkeyPa
     def judge_files(*arguments: Any) -> Any:
         raise AssertionError("judged")
 
+    suite = SuiteSpec("orders", (RuleSpec("r", "expect_column_values_to_not_be_null", {"column": "id"}),))
+
     monkeypatch.setattr("tidegate.quality.pandas_engine.judge_files", judge_files)
     with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
-        increment._judge(keyed.context("r"), None, [manifest], None)  # type: ignore[arg-type]
+        increment._judge(keyed.context("r"), suite, [manifest], None)
 
 
 @pytest.mark.parametrize("mode", ["append", "update", "complete"])
