@@ -104,7 +104,7 @@ def render_spec() -> str:
         "in DuckDB's SQL; `{batch}` is the increment, and `{table}` the table after the publish.\n",
         table(["type", "judges", "quarantine", "kwargs (required in bold)"], _expectations()),
         "Known to Great Expectations, and refused:\n",
-        table(["type", "why"], [[code(name), why] for name, why in UNUSABLE_TYPES.items()]),
+        table(["type", "why", "instead"], [[code(name), *why] for name, why in UNUSABLE_TYPES.items()]),
     ]
     return "\n".join(parts)
 

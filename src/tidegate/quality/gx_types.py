@@ -145,20 +145,29 @@ QUERY_TYPE = "unexpected_rows_expectation"
 DISTRIBUTION_TYPES = ("expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers")
 """Types that count rows, but judge each of them by a figure of the whole increment."""
 
-_NEEDS_DATABASE = (
-    "it runs in databases only; write it as a regular expression with expect_column_values_to_{}match_regex"
+_NEEDS_DATABASE = "it runs in databases only"
+_AS_REGEX = "write the pattern as a regular expression, for expect_column_values_to_{}"
+_IS_SCHEMA = "type names differ between engines"
+_BY_THE_SCHEMA = "remove it: `schema` of the source, and casts in the transform, fix the column's type"
+BY_A_COLUMN = (
+    "let the transform compute the condition as a boolean column, and check it with "
+    "expect_column_values_to_be_in_set and `value_set: [true]`"
 )
-_IS_SCHEMA = "type names differ between engines; the schema of the source already fixes the column's type"
+_BY_A_JOIN = f"read the other data by a source with `static: true`, {BY_A_COLUMN}"
 
-UNUSABLE_TYPES: dict[str, str] = {
-    "expect_column_values_to_match_like_pattern": _NEEDS_DATABASE.format(""),
-    "expect_column_values_to_match_like_pattern_list": _NEEDS_DATABASE.format(""),
-    "expect_column_values_to_not_match_like_pattern": _NEEDS_DATABASE.format("not_"),
-    "expect_column_values_to_not_match_like_pattern_list": _NEEDS_DATABASE.format("not_"),
-    "expect_column_values_to_be_of_type": _IS_SCHEMA,
-    "expect_column_values_to_be_in_type_list": _IS_SCHEMA,
-    "expect_column_type_to_be": _IS_SCHEMA,
-    "expect_query_results_to_match_comparison": "it needs a second data source, and an increment has none",
-    "expect_table_row_count_to_equal_other_table": "it needs a second table, and an increment has none",
+UNUSABLE_TYPES: dict[str, tuple[str, str]] = {
+    "expect_column_values_to_match_like_pattern": (_NEEDS_DATABASE, _AS_REGEX.format("match_regex")),
+    "expect_column_values_to_match_like_pattern_list": (_NEEDS_DATABASE, _AS_REGEX.format("match_regex_list")),
+    "expect_column_values_to_not_match_like_pattern": (_NEEDS_DATABASE, _AS_REGEX.format("not_match_regex")),
+    "expect_column_values_to_not_match_like_pattern_list": (_NEEDS_DATABASE, _AS_REGEX.format("not_match_regex_list")),
+    "expect_column_values_to_be_of_type": (_IS_SCHEMA, _BY_THE_SCHEMA),
+    "expect_column_values_to_be_in_type_list": (_IS_SCHEMA, _BY_THE_SCHEMA),
+    "expect_column_type_to_be": (_IS_SCHEMA, _BY_THE_SCHEMA),
+    "expect_query_results_to_match_comparison": (
+        "it needs a second data source, and an increment has none",
+        _BY_A_JOIN,
+    ),
+    "expect_table_row_count_to_equal_other_table": ("it needs a second table, and an increment has none", _BY_A_JOIN),
 }
-"""Types that Great Expectations knows but that cannot judge an increment the same way on both engines, and why."""
+"""Types that Great Expectations knows but that cannot judge an increment the same way on both engines: why, and what to
+use instead."""

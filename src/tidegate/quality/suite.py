@@ -17,6 +17,7 @@ import yaml
 
 from tidegate.core import storage
 from tidegate.quality.gx_types import (
+    BY_A_COLUMN,
     DISTRIBUTION_TYPES,
     EXPECTATION_TYPES,
     QUARANTINE_TYPES,
@@ -238,9 +239,8 @@ def _check_rule(document: Document, path: KeyPath, entry: object) -> RuleSpec | 
         document.add_fault((*path, "type"), f"Great Expectations knows no {type_!r}", _describe_types(type_), _CODE)
         return None
     if type_ in UNUSABLE_TYPES:
-        document.add_fault(
-            (*path, "type"), f"{type_} cannot judge an increment: {UNUSABLE_TYPES[type_]}", "use another type", _CODE
-        )
+        why, instead = UNUSABLE_TYPES[type_]
+        document.add_fault((*path, "type"), f"{type_} cannot judge an increment: {why}", instead, _CODE)
         return None
     _refuse_unknown_keys(document, (*path, "kwargs"), kwargs, EXPECTATION_TYPES[type_].kwargs, of=type_)
     bad = False
@@ -276,10 +276,7 @@ def _check_on_failure(
         fix = f"leave out on_failure, or use one of: {', '.join(sorted(QUARANTINE_TYPES))}"
         if type_ == QUERY_TYPE:
             what = "runs when all rows are staged, so no row can be quarantined by it"
-            fix = (
-                "leave out on_failure; or let the transform compute the condition as a boolean column, and check it "
-                "with expect_column_values_to_be_in_set and `value_set: [true]`"
-            )
+            fix = f"leave out on_failure; or {BY_A_COLUMN}"
         document.add_fault(here, f"{type_} {what}", fix, _CODE)
     for name in ("mostly", "row_condition", "condition_parser"):
         if name in kwargs:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tidegate.quality.gx_types import EXPECTATION_TYPES, UNUSABLE_TYPES
 from tidegate.quality.rule_values import find_family
 from tidegate.quality.suite import SuiteSpec, check_columns, load_suite, read_suite
 from tidegate.spec.faults import SpecError
@@ -151,6 +153,15 @@ def test_quarantine_takes_plain_rules_only(tmp_path: Path, kwargs: str, complain
 def test_rules_that_cannot_be_kept_are_refused(tmp_path: Path, type_: str, meta: str, complaint: str) -> None:
     faults = _read_rule_faults(tmp_path, type_, "{column: a}", meta)
     assert any(complaint in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize("type_", UNUSABLE_TYPES)
+def test_a_type_that_cannot_be_used_is_refused_with_what_to_use_instead(tmp_path: Path, type_: str) -> None:
+    [fault] = [one for one in _read_rule_faults(tmp_path, type_, "{column: a}", "{}") if "cannot judge" in one]
+    fix = fault.rpartition(" | ")[2]
+    named = set(re.findall(r"\bexpect_\w+", fix))
+    assert named <= set(EXPECTATION_TYPES) - set(UNUSABLE_TYPES)
+    assert named or "`schema`" in fix, fault
 
 
 @pytest.mark.parametrize(
