@@ -290,7 +290,8 @@ def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
     findings, builts = [one.finding for one in held], [one.built for one in held]
     results: dict[str, RuleResult] = {}
     for result in (one for built in builts for one in built.verdict.quality["results"]):
-        if results.get(result["rule"], result)["success"]:
+        known = results.get(result["rule"])
+        if known is None or known["success"]:
             results[result["rule"]] = result
     last = builts[-1]
     verdict = replace(
