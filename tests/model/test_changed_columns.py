@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.model import fake_spark
-from tests.model.beside import KEPT, code_of, done, points_of_finishing, refresh, run_live
+from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing, refresh, refuse_all, run_live
 from tests.model.processes import Stop
 from tests.model.world import Make, World
 from tests.support.staged import make_schema
+from tidegate.core.errors import HeldError
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import read_log
 from tidegate.table.publish.delivery import list_deliveries
@@ -113,3 +114,15 @@ def test_staged_rows_are_published_first(world_of: Any) -> None:
         assert code_of(world.run(world.new_run_id())) == "SCHEMA_CHANGE"
         assert code_of(refresh(world)) == "REFRESH_PENDING"
         assert check_columns(world) == OLD
+
+
+def test_a_held_one_is_not_released_over_an_increment_with_the_old_columns(world_of: Any) -> None:
+    world = world_of()
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_all(patch)
+        with changed():
+            assert isinstance(refresh(world).error, HeldError)
+        with columns("size", "integer", pa.int32()):
+            assert isinstance(world.run(world.new_run_id()).error, HeldError)
+    assert code_of(decide(world, "release")) == "BACKFILL_OUTDATED"
+    assert check_columns(world) == OLD

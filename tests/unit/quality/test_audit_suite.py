@@ -66,6 +66,20 @@ def test_a_suite_is_read_as_it_stands(tmp_path: Path) -> None:
     assert suite.columns == ("order_id", "amount")
 
 
+@pytest.mark.parametrize(
+    ("type_", "kwargs", "checks_rows"),
+    [
+        ("expect_column_values_to_be_unique", "{column: a}", True),
+        ("expect_column_values_to_be_null", "{column: a, mostly: 0.9}", False),
+        ("expect_column_value_z_scores_to_be_less_than", "{column: a, threshold: 3, double_sided: true}", False),
+        ("expect_column_mean_to_be_between", "{column: a, min_value: 1}", False),
+        ("expect_table_row_count_to_be_between", "{min_value: 1}", False),
+    ],
+)
+def test_rules_that_a_few_rows_are_enough_for(tmp_path: Path, type_: str, kwargs: str, checks_rows: bool) -> None:
+    assert _suite(tmp_path, type_, kwargs).rules[0].checks_rows == checks_rows
+
+
 def test_no_file_is_no_suite(tmp_path: Path) -> None:
     project = Project(root=tmp_path, spec=ProjectSpec())
     assert load_suite(project, "orders") is None

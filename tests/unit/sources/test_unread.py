@@ -15,7 +15,7 @@ from tests.unit.settled_projects import make_project, make_settled
 from tidegate.core.errors import SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.core.outputs import RunReport, SourceReport
 from tidegate.runs import order
-from tidegate.runs.reports.report import load_report, read_newest, save_report
+from tidegate.runs.reports.report import load_report, new_report, read_newest, save_report
 from tidegate.runs.steps import ingest_run, run_pipeline
 from tidegate.sources.files.pinned import list_static
 from tidegate.spark.driver.progress import describe_report
@@ -229,6 +229,9 @@ def test_status_needs_a_person_when_two_runs_have_found_it_so(tmp_path: Path, ru
         first = "first inbox/flow/new.txt (symbolic link to nothing)"
         said = f"flow: 1 file or folder could not be read by the last {runs} runs or more, {first}"
         assert needs_a_person([row]) == ([said] if runs >= 2 else [])
+    save_report(project.paths("flow"), new_report("flow", "R9"))
+    (row,) = project_status(project, "flow")
+    assert row["unread"][0]["runs"] == runs, "a run that has not ended says nothing yet"
     (tmp_path / "nowhere.txt").write_text("y\n")
     unread.unlink()
     (row,) = project_status(project, None)

@@ -383,6 +383,12 @@ def test_nothing_is_said_of_what_depends_on_sources_that_cannot_be_read(tmp_path
     assert {fault.split(":")[0] for fault in faults_of(tmp_path, text + sinks)} == {"3"}
 
 
+def test_an_entry_behind_one_that_cannot_be_read_keeps_its_place(tmp_path: Path) -> None:
+    sinks = "sinks: [{type: x}, {type: kafka, topic: t}, {type: 1}, {type: kafka, topic: a b}]\n"
+    told = sorted(fault.split(":")[1] for fault in faults_of(tmp_path, GOOD + sinks))
+    assert told == [" sinks[0].type", " sinks[2].type", " sinks[3].topic"]
+
+
 def test_a_source_that_cannot_be_read_may_be_what_another_lacks(tmp_path: Path) -> None:
     static = "s: {type: files, path: in, format: json, schema: id BIGINT, static: true}"
     text = f"version: 1\nname: orders\ntransform: transform.py\nsources: {{{static}, t: {{type: 1}}}}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import time
 from pathlib import Path
 from random import random
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.meter import Meter, find_position
+from tidegate.sources.readers.meter import Meter, Report, find_position
 from tidegate.sources.readers.worker import PartsReader
 from tidegate.spark.driver.progress import describe_event
 from tidegate.spark.ingest import pace
@@ -111,6 +112,21 @@ def test_a_meter_without_a_listener_does_no_harm(listener: ReportListener) -> No
         for _ in range(3):
             meter.report(1)
         meter.end()
+
+
+def test_a_driver_that_listens_again_gets_the_reports_of_the_same_task(listener: ReportListener) -> None:
+    address = listener.address_of("s")
+    listener.close()
+    meter = Meter(address)
+    meter.begin("a", 3)
+    for _ in range(3):
+        meter.report(1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
+        again.bind((address.host, address.port))
+        again.settimeout(5)
+        meter.report(2)  # may get the answer to an earlier one
+        meter.report(3)
+        assert Report.of(again.recv(9999), address.token) is not None
 
 
 def test_the_position_in_a_file_that_is_open(tmp_path: Path) -> None:
