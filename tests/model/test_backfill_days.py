@@ -12,10 +12,13 @@ import pytest
 from tests.model import fake_spark
 from tests.model.beside import D1, D2, decide, done, find_malformed
 from tests.model.processes import Process, Stop
-from tests.model.world import Make, World, newest_version, read_log
+from tests.model.world import NAME, Make, World, newest_version, read_log
+from tidegate.core import outputs
 from tidegate.core.errors import HeldError
-from tidegate.rework.backfill import choose
+from tidegate.rework.backfill import choose, examine
+from tidegate.rework.backfill.command import preview_backfill
 from tidegate.rework.backfill.held import list_held
+from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import load_report
 
@@ -37,6 +40,50 @@ def a_day_per_file(make: Make, patch: pytest.MonkeyPatch, *, at_once: int) -> Wo
         done(world.run(f"of-{number}"))
     world.drivers = world.reads = 0
     return world
+
+
+def foresee(world: World) -> list[outputs.BackfillInterval]:
+    """The intervals that the dry run of three days shows."""
+    plan = done(world._start("look", lambda: preview_backfill(world.project, NAME, Wanted(D1, D3)), None))
+    intervals: list[outputs.BackfillInterval] = plan["intervals"]
+    return intervals
+
+
+def test_a_dry_run_counts_a_file_of_many_days_once(make: Make) -> None:
+    world = make("files")
+    for _ in range(2):
+        world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    (interval,) = foresee(world)
+    size = sum(file.stat().st_size for file in (world.root / "data" / "inbox").iterdir())
+    assert (interval["files"], interval["bytes"], interval["rows_of_others"]) == (2, size, 0)
+
+
+def test_a_dry_run_shows_each_day_where_one_cannot_be_rebuilt(make: Make, patch: pytest.MonkeyPatch) -> None:
+    world = a_day_per_file(make, patch, at_once=2 * _FILE_BYTES)
+    (world.root / "data" / "inbox" / "3.csv").unlink()
+    plan = [(one["days"], one["hindrance"] and one["hindrance"]["code"]) for one in foresee(world)]
+    assert plan == [([f"day={D1}"], None), ([f"day={D2}"], None), ([f"day={D3}"], "BACKFILL_GONE")]
+
+
+def test_a_dry_run_shows_days_that_can_only_be_rebuilt_alone(make: Make, patch: pytest.MonkeyPatch) -> None:
+    """Those before them are rebuilt together."""
+    world = a_day_per_file(make, patch, at_once=2 * _FILE_BYTES)
+    done(world.run("none"))
+    world.offer(0, ["good"] * 2)
+    done(world.run("of-3"))
+    find = examine._find_hindrance
+
+    def find_in_joined(scope: Any, interval: Any, choice: Any, excluded: Any) -> Any:
+        if f"day={D3}" in [day.label for day in interval.joined]:
+            return examine.several_rows_error(NAME, interval.label, excluded)
+        return find(scope, interval, choice, excluded)
+
+    patch.setattr(examine, "_find_hindrance", find_in_joined)
+    days = [f"day={day}" for day in (D1, D2, D3, "2026-01-04")]
+    plan = done(world._start("look", lambda: preview_backfill(world.project, NAME, Wanted(D1, "2026-01-04")), None))
+    assert [one["days"] for one in plan["intervals"]] == [days[:2], days[2:3], days[3:]]
+    assert plan["hindrance"] is None
 
 
 def each_once(world: World) -> None:
@@ -67,10 +114,18 @@ def test_days_of_the_same_files_are_rebuilt_by_one_driver(make: Make) -> None:
     world.check_all()
 
 
-@pytest.mark.parametrize(("at_once", "drivers"), [(0, 3), (2 * _FILE_BYTES, 2), (1 << 20, 1)])
-def test_an_interval_reads_so_many_bytes(make: Make, patch: pytest.MonkeyPatch, at_once: int, drivers: int) -> None:
+@pytest.mark.parametrize(
+    ("at_once", "intervals"), [(0, [[D1], [D2], [D3]]), (2 * _FILE_BYTES, [[D1, D2], [D3]]), (1 << 20, [[D1, D2, D3]])]
+)
+def test_an_interval_reads_so_many_bytes(
+    make: Make, patch: pytest.MonkeyPatch, at_once: int, intervals: list[list[str]]
+) -> None:
+    """The dry run shows the intervals as the run makes them."""
     world = a_day_per_file(make, patch, at_once=at_once)
-    before = newest_version(world.paths.table)
+    before, drivers = newest_version(world.paths.table), len(intervals)
+    plan = foresee(world)
+    assert [one["days"] for one in plan] == [[f"day={day}" for day in days] for days in intervals]
+    assert [(one["files"], one["rows_now"]) for one in plan] == [(len(days), 2 * len(days)) for days in intervals]
     report = done(world.backfill("b", D1, D3))
     assert (world.drivers, newest_version(world.paths.table)) == (drivers, before + drivers * _SWAP)
     assert world.reads == report["rows"]["read"] == report["rows"]["published"] == 6, "each file is read once"
@@ -99,6 +154,7 @@ def test_days_that_can_only_be_rebuilt_alone(make: Make, patch: pytest.MonkeyPat
     done(world.run("of-3"))
     patch.setattr(choose, "_BYTES_AT_ONCE", 1 << 20)
     world.drivers = 0
+    assert len(foresee(world)) == 1, "what only the driver finds out is not foreseen"
     with patch.context() as inner:
         find_malformed(inner, "f1-0")
         report = done(world.backfill("b", D1, "2026-01-04"))

@@ -49,7 +49,8 @@ def show_backfill(value: outputs.BackfillPlan) -> None:
         now = f"{count_of(one['rows_now'], 'row')} in {count_of(one['files_now'], 'file')} now"
         read = [f"{count_of(one['files'], 'file')} ({count_of(one['bytes'], 'byte')})"] if one["files"] else []
         read += [count_of(one["offsets"], "offset")] if one["offsets"] else []
-        print(f"  {one['partitions']}: {now}; read again: {', '.join(read) or 'nothing'}")
+        days = f" ({count_of(len(one['days']), 'day')})" if len(one["days"]) > 1 else ""
+        print(f"  {one['partitions']}{days}: {now}; read again: {', '.join(read) or 'nothing'}")
         if one["margin"] is not None and read:
             print(f"    {_describe_margin(one['margin'])}")
         if one["rows_of_others"]:
@@ -63,7 +64,8 @@ def show_backfill(value: outputs.BackfillPlan) -> None:
     if (columns := value["columns"]) is not None:
         print(f"  {_describe_columns(columns)}")
     if value["hindrance"] is None:
-        print("  would: rebuild these, each in one version of the table, after the gate has passed it")
+        each = "each interval" if len(value["intervals"]) > 1 else "it"
+        print(f"  would: rebuild {each} with one Spark driver, in one version of the table, if it passes the gate")
     for line in value["sinks"]:
         print(f"  {line}")
     show_hindrance(value["hindrance"])

@@ -288,12 +288,14 @@ class BackfillOlder(TypedDict):
 class BackfillInterval(TypedDict):
     """Partitions that a backfill would rebuild in one version.
 
-    ``files``, ``bytes`` and ``offsets`` are read, ``margin`` of these (null where no state is kept) for the sake of
-    records of other times; ``by_folder`` says whether files were chosen by their folder;
-    ``rows_of_others`` rows of the same records are in partitions that stay; ``older`` is null unless it was asked for.
+    ``days`` are its days, each named as in ``rebuilt`` of the report. ``files``, ``bytes`` and ``offsets`` are read,
+    ``margin`` of these (null where no state is kept) for the sake of records of other times; ``by_folder`` says whether
+    files were chosen by their folder; ``rows_of_others`` rows of the same records are in partitions that stay;
+    ``older`` is null unless it was asked for.
     """
 
     partitions: str
+    days: list[str]
     files_now: int
     rows_now: int
     files: int
@@ -317,7 +319,11 @@ class Columns(TypedDict):
 
 
 class BackfillPlan(TypedDict):
-    """The plan of a backfill; ``sinks``: what each further sink would receive. ``columns``: of a refresh."""
+    """The plan of a backfill; ``sinks``: what each further sink would receive. ``columns``: of a refresh.
+
+    Each interval is read by one Spark driver. If a day cannot be rebuilt, each day is an interval of its own, with its
+    ``hindrance``.
+    """
 
     pipeline: str
     intervals: list[BackfillInterval]

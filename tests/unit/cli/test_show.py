@@ -106,6 +106,7 @@ def test_a_backfill_says_what_it_reads_of_other_times(
 ) -> None:
     interval: Any = {
         "partitions": "day=2026-01-01",
+        "days": ["day=2026-01-01"],
         "rows_now": 1,
         "files_now": 1,
         "files": 2,
@@ -126,8 +127,27 @@ def test_a_backfill_says_what_it_reads_of_other_times(
     assert said in capsys.readouterr().out
 
 
+def test_a_backfill_shows_how_many_days_an_interval_has(capsys: pytest.CaptureFixture[str]) -> None:
+    days = [f"day=2026-01-{day:02d}" for day in range(1, 31)]
+    interval: Any = {"partitions": "day=2026-01-01..2026-01-30", "days": days, "rows_now": 60, "files_now": 30}
+    interval |= {"files": 30, "bytes": 547_049, "offsets": 0, "margin": None, "rows_of_others": 0, "older": None}
+    interval |= {"stays_in_quarantine": 0, "stays_discarded": 0}
+    show_backfill({"pipeline": "erp", "intervals": [interval], "sinks": [], "columns": None, "hindrance": None})
+    assert capsys.readouterr().out.splitlines() == [
+        "erp: 1 interval",
+        "  day=2026-01-01..2026-01-30 (30 days): 60 rows in 30 files now; read again: 30 files (547,049 bytes)",
+        "  would: rebuild it with one Spark driver, in one version of the table, if it passes the gate",
+    ]
+
+
 def test_a_refresh_says_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    interval: Any = {"partitions": "the table, but for its older part", "rows_now": 1, "files_now": 1, "files": 2}
+    interval: Any = {
+        "partitions": "the table, but for its older part",
+        "days": [""],
+        "rows_now": 1,
+        "files_now": 1,
+        "files": 2,
+    }
     interval |= {"bytes": 70, "offsets": 0, "margin": None, "rows_of_others": 0, "stays_in_quarantine": 0}
     older = {"files": 2, "rows": 9, "partitions": ["day=1"], "until": "noon", "lost": ["data/in/1.json is gone"]}
     show_backfill(
@@ -145,7 +165,14 @@ def test_a_refresh_says_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_refresh_shows_the_columns_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
-    interval: Any = {"partitions": "the whole table", "rows_now": 1204, "files_now": 3, "files": 3, "bytes": 88_310}
+    interval: Any = {
+        "partitions": "the whole table",
+        "days": ["the whole table"],
+        "rows_now": 1204,
+        "files_now": 3,
+        "files": 3,
+        "bytes": 88_310,
+    }
     interval |= {"offsets": 0, "margin": None, "rows_of_others": 0, "stays_in_quarantine": 0, "stays_discarded": 0}
     interval |= {"older": None}
     before = {"id": "BIGINT", "kunde_name": "STRING", "betrag": "DECIMAL(12,2)"}

@@ -259,12 +259,14 @@ def preview_backfill(
 ) -> outputs.BackfillPlan:
     """``--dry-run``: show what each interval would be rebuilt from, what it replaces, and what prevents it.
 
+    The intervals are those that :func:`backfill_table` makes; if a day cannot be rebuilt, each day by itself.
+
     ``wanted`` is None for a refresh. Starts no JVM. Raises what :func:`survey` does.
     """
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     scope = survey(project, paths, spec, gather_facts(paths, spec), wanted, keeps_older=keeps_older)
-    findings = examine(scope)
+    findings = _foresee(scope)
     hindrance: TidegateError | None = None
     try:
         check_quarantine(paths)
@@ -278,6 +280,20 @@ def preview_backfill(
         "sinks": describe_effects(paths, spec, scope.table, "rebuilt partitions"),
         "hindrance": None if hindrance is None else hindrance.to_dict(),
     }
+
+
+def _foresee(scope: Scope) -> list[Finding]:
+    """Examine the intervals that :func:`_rebuild_next` would make, or each day by itself if one cannot be rebuilt."""
+    findings, left = list[Finding](), scope.intervals
+    while left:
+        days = choose_days(replace(scope, intervals=left))
+        finding = _examine_joined(scope, days)
+        if finding.error is not None:
+            alone = examine(scope)
+            return alone if any(one.error for one in alone) else [*findings, *alone[-len(left) :]]
+        findings.append(finding)
+        left = left[len(days) :]
+    return findings
 
 
 def preview_refresh(project: Project, name: str, *, keeps_older: bool = False) -> outputs.BackfillPlan:
@@ -309,6 +325,7 @@ def _describe(finding: Finding) -> outputs.BackfillInterval:
     choice, older = finding.choice, finding.older
     return {
         "partitions": finding.interval.label,
+        "days": [day.label for day in finding.interval.days],
         "files_now": len(finding.replaced),
         "rows_now": sum(file.rows for file in finding.replaced),
         "files": sum(len(rows) for rows in choice.files.values()),
