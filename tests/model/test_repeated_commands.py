@@ -6,10 +6,13 @@ import errno
 import json
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.model.beside import D1, D2, done
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, World, newest_version, read_log
+from tests.support.outputs import check_output
+from tidegate.cli.commands import app
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.rework.backfill.command import backfill_table
 from tidegate.rework.backfill.span import Wanted
@@ -77,6 +80,31 @@ def test_a_backfill_does_not_go_on_with_an_edited_pipeline(
         assert done(world.backfill("c", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
     told = done(world.backfill("b", D1, D2))
     assert (told["outcome"], told["rebuilt"]) == ("published", [f"day={D1}", f"day={D2}"])
+    world.settle("discard")
+
+
+@pytest.mark.parametrize("command", ["backfill", "refresh"])
+def test_a_job_that_has_ended_is_not_repeated_with_an_edited_pipeline(
+    world: World, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The same command shows the same figures, and says that the edit has no effect."""
+    report = done(world.backfill("b", D1, D1) if command == "backfill" else world.refresh("b"))
+    version, drivers, before = newest_version(world.paths.table), world.drivers, world._spec_now
+    days = ["--from", D1, "--to", D1] if command == "backfill" else []
+    monkeypatch.setattr(world, "_spec_now", lambda: before().replace(on_row_error="quarantine"))
+    note = (
+        f"run id b ended at {report['ended_at']} (published), and was not repeated: edits made since then have no "
+        "effect. To do it again with the current files, use another run id (--run-id), or none"
+    )
+    for option in ([], ["--json"]):
+        again = CliRunner().invoke(
+            app, ["--project", str(world.root), command, NAME, *days, "--run-id", "b", *option], catch_exceptions=False
+        )
+        assert (again.exit_code, again.stderr) == (0, f"note: {note}\n") and note in again.stdout
+    assert check_output("report", again.stdout) == {**report, "notes": [*report["notes"], note]}
+    kept = load_report(world.paths, "b")
+    assert kept is not None and note not in kept.notes
+    assert (newest_version(world.paths.table), world.drivers) == (version, drivers)
     world.settle("discard")
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from tidegate import __version__
-from tidegate.cli.work import command_line, name_work, print_value, run_step
+from tidegate.cli.work import command_line, name_work, print_value, run_job
 from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -157,4 +157,4 @@ class Job(NamedTuple):
     def carry_out(self, project: Project, name: str, kind: str, work: Callable[[str], RunReport]) -> None:
         """Do the job, which gets its run id, and print its report."""
         run_id = name_work(kind, self.run_id)
-        run_step(lambda: work(run_id), project, name, run_id, self.json_)
+        run_job(lambda: work(run_id), project, name, run_id, self.json_)

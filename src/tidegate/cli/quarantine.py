@@ -10,7 +10,7 @@ import typer
 
 from tidegate.cli import errors
 from tidegate.cli.app import Json, Name, print_foreseen, with_groups
-from tidegate.cli.work import name_work, open_project, print_value, run_step, submit_before_audit
+from tidegate.cli.work import name_work, open_project, print_value, run_job, submit_before_audit
 from tidegate.core.errors import DisagreementError
 from tidegate.core.words import count_of
 
@@ -153,7 +153,7 @@ def quarantine_replay(
         return
     chosen = name_work("replay", as_)
     submit = submit_before_audit(project, name)
-    run_step(lambda: replay_records(project, name, chosen, selection, submit=submit), project, name, chosen, json_)
+    run_job(lambda: replay_records(project, name, chosen, selection, submit=submit), project, name, chosen, json_)
 
 
 def _find_quarantine(project: Project, name: str) -> PipelinePaths:

@@ -15,6 +15,7 @@ from tidegate.core.errors import TidegateError
 if TYPE_CHECKING:
     from tidegate.core.outputs import RunReport
     from tidegate.runs.recovery.context import Submit
+    from tidegate.runs.reports.report import RunReport as KeptReport
     from tidegate.spark.driver.progress import Event
     from tidegate.spark.driver.submit import SubmitPlan
     from tidegate.spec.project import Project
@@ -105,6 +106,36 @@ def run_step(act: Callable[[], RunReport], project: Project, name: str, run_id: 
             print_report(failed.to_json(), as_json)
         raise
     print_report(report, as_json)
+
+
+def run_job(act: Callable[[], RunReport], project: Project, name: str, run_id: str, as_json: bool) -> None:
+    """Run a side job as :func:`run_step` does, and say so if it had ended before and was therefore not repeated."""
+    from tidegate.runs.reports.report import load_report
+
+    ended = _note_ended(load_report(project.paths(name), run_id))
+    if ended is None:
+        run_step(act, project, name, run_id, as_json)
+        return
+
+    def act_noted() -> RunReport:
+        report = act()
+        return {**report, "notes": [*report["notes"], ended]}
+
+    run_step(act_noted, project, name, run_id, as_json)
+    print(f"note: {ended}", file=sys.stderr)
+
+
+def _note_ended(before: KeptReport | None) -> str | None:
+    """The note of a repeated job, from the report that there was ``before`` it; None if the job had not ended."""
+    from tidegate.runs.reports.report import FINAL_OUTCOMES, RUN_ID_OPTIONS, RUN_STATES
+
+    if before is None or before.outcome not in FINAL_OUTCOMES:
+        return None
+    return (
+        f"run id {before.run_id} ended at {before.ended_at} ({RUN_STATES[before.outcome].text}), and was not repeated: "
+        "edits made since then have no effect. To do it again with the current files, use another run id "
+        f"({RUN_ID_OPTIONS.get(before.mode, '--run-id')}), or none"
+    )
 
 
 def run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> RunReport:
