@@ -94,7 +94,7 @@ def test_a_trial_names_the_files_of_the_project(spark: SparkSession, tmp_path: P
         try_pipeline(flow.project, "flow", rows=5, submit=in_session(spark))
     error = caught.value
     assert (error.code, error.where) == ("TRANSFORM_FAILED", str(flow.project.root / "jobs/flow/transform.sql"))
-    assert error.message.endswith("; the record: sample/events/0001.json, line 2")
+    assert error.message.endswith("; the record: data/in/events/0001.json, line 2")
     assert "`tidegate try flow`" in str(error.fix) and "run flow" not in str(error)
     assert "tidegate-try-" not in str(error) and "writes nothing" in str(error.next_run)
     assert fails(flow).where == error.where, "a run names the file too"

@@ -141,7 +141,7 @@ def copy_pipeline(project: Project, name: str, root: Path, change: Callable[[str
 
     ``change`` returns what the spec of the copy has for a source, from its name and what the spec has now.
     """
-    shutil.copytree(project.jobs / name, root / "jobs" / name)
+    shutil.copytree(project.jobs / name, root / "jobs" / name, dirs_exist_ok=True)
     if project.suite_path(name).exists():
         (root / "expectations").mkdir()
         shutil.copy(project.suite_path(name), root / "expectations")

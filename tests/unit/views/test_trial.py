@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 
 from tidegate.cli.show_runs import show_trial
 from tidegate.core.errors import TryAgainError
+from tidegate.sources.registry import open_sources
+from tidegate.spec.as_read import read_spec
+from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.views.trial import try_pipeline
 
@@ -71,3 +75,25 @@ def test_where_nothing_is_read_it_says_where_it_looked(project: Project, capsys:
     assert "the gate would let this pass" not in told
     assert "source orders: 0 files to read in data/inbox, 1 settling, 2 skipped" in told
     assert "data/inbox/new.csv: " in told and "data/inbox/empty.csv: empty" in told
+
+
+@pytest.mark.parametrize("path", ["data/inbox", "data/*/*.csv", "./data/inbox/a.csv", "{root}/data/inbox", "{outside}"])
+def test_sampled_files_keep_their_paths(project: Project, tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
+    outside = tmp_path_factory.mktemp("elsewhere") / "inbox"
+    source = path.format(root=project.root, outside=outside)
+    spec = project.root / "jobs" / NAME / "pipeline.yaml"
+    spec.write_text(
+        _SPEC.replace("path: data/inbox", f"path: '{source}'").replace("settle: 10 minutes", "settle: 0 seconds")
+    )
+    for file in (outside / "a.csv", project.root / "data" / "inbox" / "a.csv"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1\n2\n3\n")
+    paths = project.paths(NAME)
+    stream = open_sources(project, paths, read_spec(load_pipeline(project, NAME), paths.spool, {}))["orders"]
+    copy = tmp_path_factory.mktemp("copy")
+    keys, _ = stream.sample(copy, 2)
+    found = [str(one.relative_to(copy)) for one in copy.rglob("*") if one.is_file()]
+    assert found == [str(outside / "a.csv").lstrip("/") if path == "{outside}" else "data/inbox/a.csv"]
+    assert (copy / found[0]).read_text() == "1\n2\n"
+    read = glob.glob(f"{keys['path']}/*") or glob.glob(str(keys["path"]))
+    assert [str(Path(one).relative_to(copy)) for one in read] == found

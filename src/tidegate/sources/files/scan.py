@@ -397,7 +397,12 @@ def source_roots(project: Project, spec: FilesSource) -> tuple[str, ...]:
 
 def source_base(project: Project, spec: FilesSource) -> str:
     """The folder of a source, or of its pattern before the first wildcard; absolute, links are not resolved."""
-    return base_of(_top_and_links(project, spec)[0])
+    return base_of(source_top(project, spec))
+
+
+def source_top(project: Project, spec: FilesSource) -> str:
+    """The path of a source, or its pattern; absolute, links are not resolved."""
+    return _top_and_links(project, spec)[0]
 
 
 def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]:

@@ -17,7 +17,7 @@ from tidegate.sources.files.batch_plan import Limits, write_batches
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.findings import note_first_look, summarise_scan, summarise_start
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
-from tidegate.sources.files.scan import FilesScan, scan_files, source_base, source_roots
+from tidegate.sources.files.scan import FilesScan, scan_files, source_base, source_roots, source_top
 from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefore, SoFar, Source, warn_of_duplicates
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
@@ -162,20 +162,22 @@ class FilesStream(Source):
             "settling": list(scan.settling),
             "skipped": list(scan.skipped),
         }
-        copies = folder / "sample" / self.name
-        copies.mkdir(parents=True)
-        top = source_roots(self.project, self.spec)[0]
-        is_pattern = any(sign in self.spec.path for sign in "*?[{")
         left = rows
-        for number, entry in enumerate(sorted(scan.new, key=lambda one: one.mtime_ns, reverse=True)):
+        for entry in sorted(scan.new, key=lambda one: one.mtime_ns, reverse=True):
             if left <= 0:
                 break
-            inner = os.path.relpath(entry.abs_path, top)
-            is_flat = is_pattern or inner.startswith("..") or inner == "."
-            target = copies / (f"{number:06d}-{os.path.basename(entry.abs_path)}" if is_flat else inner)
+            # As in the project, so that a record is named by its own file; one from elsewhere is below the folder too.
+            target = folder / entry.path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             left -= _take_lines(Path(entry.abs_path), target, self.spec, left)
-        return {"path": str(copies), "settle": "0 seconds", "start": "all"}, found
+        root = f"{os.path.abspath(self.project.root)}/"
+        top, base = (
+            str(folder / one.removeprefix(root).lstrip("/"))
+            for one in (source_top(self.project, self.spec), source_base(self.project, self.spec))
+        )
+        if not os.path.exists(base):  # no file was found
+            os.makedirs(base)
+        return {"path": top, "settle": "0 seconds", "start": "all"}, found
 
 
 class TextsStream(Source):
@@ -198,6 +200,7 @@ class TextsStream(Source):
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
     """Copy the file, or its first lines. Returns how many rows that counts for."""
     whole = source.format not in LINE_FORMATS or is_compressed(file.name)
+    whole = whole or target.exists()  # another source reads the same file, in its own way
     whole = whole or is_wide(str(source.options.get("encoding", "")))
     if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
         shutil.copyfile(file, target)
