@@ -77,20 +77,28 @@ def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result:
         note_rebuilt_rows(paths, lease, intent, result.version)
     if is_done and (intent.companion is not None or intent.target == "quarantine"):
         note_quarantine(paths, lease)  # before the intent goes: a copy of before this work is recognized from now on
-    save_rework_report(paths, intent, result)
+    _save_report(paths, intent, result, lease)
 
 
-def save_rework_report(paths: PipelinePaths, intent: PublishIntent, result: CommitResult) -> None:
+def _save_report(paths: PipelinePaths, intent: PublishIntent, result: CommitResult, lease: Lease) -> None:
     """Store the report that a publish of no batch carries, now that it is done. May be repeated; a publish that was
     overtaken or outdated did nothing, and has none."""
     if intent.report is None or result.overtaken or result.outdated:
         return
+    lease.check()
     report, stored = RunReport.from_json(intent.report), load_report(paths, intent.run_id)
-    if stored is not None and (stored.outcome in FINAL_OUTCOMES or len(stored.rebuilt) > len(report.rebuilt)):
-        return  # a plan that came late: the work has gone on under the same run id
+    if stored is not None and _is_later(stored, report):
+        return  # the job has been resumed under the same run id since
     report.table = {**report.table, "version": result.version}
     report.ended_at = report.ended_at or now_text()
     save_report(paths, report)
+
+
+def _is_later(stored: RunReport, report: RunReport) -> bool:
+    """Return whether a stored report was written after the one that a plan carries."""
+    has_all = bool(report.rebuilt) and set(report.rebuilt) <= set(stored.rebuilt)
+    is_held_since = stored.outcome == "held" and has_all
+    return stored.outcome in FINAL_OUTCOMES or is_held_since or len(stored.rebuilt) > len(report.rebuilt)
 
 
 def _hand_over(paths: PipelinePaths, intent: PublishIntent, given: HandOver, lease: Lease) -> None:
