@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tidegate.rework.backfill.held import list_held
 from tidegate.rework.backfill.span import Wanted
 from tidegate.runs.gate import increment
 from tidegate.runs.reports.report import load_report
+from tidegate.table.log.state import read_commit_metadata
 
 D3 = "2026-01-03"
 _EVERY = 6 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 66
@@ -88,6 +90,17 @@ def test_a_dry_run_shows_days_that_can_only_be_rebuilt_alone(make: Make, patch: 
 
 def each_once(world: World) -> None:
     assert read_log(world.paths.table) == Counter(list(world.offered))
+
+
+def check_figures(report: outputs.RunReport, days: int = 3) -> None:
+    """The report counts each of so many days once; each has two rows, read from one file."""
+    keys = ("read", "transformed", "staged", "published", "superseded")
+    assert [report["rows"][key] for key in keys] == [2 * days] * 4 + [0]
+    [source] = report["sources"].values()
+    assert (source["rows"], source["files"], report["batches"]) == (2 * days, days, days)
+    table = report["table"]
+    changed = [table["files_added"], table["files_removed"], table["rows_added"], table["rows_removed"]]
+    assert changed == [2 * days] * 4, "each row is in a file of its own"
 
 
 def refuse(patch: pytest.MonkeyPatch, *days: str) -> None:
@@ -209,6 +222,7 @@ def test_a_command_that_is_stopped_anywhere(make: Make, patch: pytest.MonkeyPatc
         world.check()
         report = done(world.backfill("b", D1, D3))
         assert sorted(report["rebuilt"]) == [f"day={day}" for day in (D1, D2, D3)]
+        check_figures(report)
         if then == "freeze":
             world.thaw(0)
         done(world.run("r3"))
@@ -229,24 +243,67 @@ def test_a_release_that_is_killed_anywhere(make: Make, patch: pytest.MonkeyPatch
         done(world.run("r2"))
         world.check()
         report = done(decide(world, "release", "b"))
-        assert (report["outcome"], report["rows"]["published"]) == ("published", 6)
+        assert report["outcome"] == "published"
+        check_figures(report)
         world.check_all()
         each_once(world)
     raise AssertionError("a release makes fewer calls")
 
 
-def test_what_was_published_after_a_plan_of_the_same_number(make: Make, patch: pytest.MonkeyPatch) -> None:
-    """Killed between the second day's publish and the next note on what is held: the release is not taken for it."""
+@pytest.mark.parametrize("decision", ["release", "discard", "again"])
+def test_what_was_published_after_a_plan_of_the_same_number(
+    make: Make, patch: pytest.MonkeyPatch, decision: Any
+) -> None:
+    """Killed between the second day's publish and the next note on what is held: the release is not taken for it, and
+    the report has the figures of both."""
     world = a_day_per_file(make, patch, at_once=0)
     world.kill(hold_two_days(world, patch, Stop("unlink data/state/orders/intents/table", after=True)))
     assert [one.label for one in list_held(world.paths)] == [f"day={D1}"]
     before = newest_version(world.paths.table)
-    report = done(decide(world, "release", "b"))
-    assert newest_version(world.paths.table) == before + _SWAP
-    assert (report["outcome"], report["rebuilt"]) == (None, [f"day={D2}", f"day={D1}"])
-    assert done(world.backfill("b", D1, D3))["rebuilt"] == [f"day={day}" for day in (D2, D1, D3)]
+    days = [f"day={D2}"] if decision == "discard" else [f"day={D2}", f"day={D1}", f"day={D3}"]
+    if decision != "again":
+        report = done(decide(world, decision, "b"))
+        is_release = decision == "release"
+        assert newest_version(world.paths.table) == before + is_release * _SWAP
+        assert (report["outcome"], report["rebuilt"]) == (None, days[:2]) if is_release else ("published", days)
+        check_figures(report, days=1 + is_release)
+        stored = load_report(world.paths, "b")
+        assert stored is not None
+        check_figures(stored.to_json(), days=1 + is_release)
+    ended = done(world.backfill("b", D1, D3))
+    assert (ended["outcome"], ended["rebuilt"]) == ("published", days)
+    check_figures(ended, days=len(days))
     world.check_all()
+    if decision == "release":
+        info = read_commit_metadata(world.paths.table, before + _SWAP)
+        assert json.loads(info["tidegate.rows"])["published"] == 4 and "tidegate.decision" in info
     each_once(world)
+
+
+@pytest.mark.parametrize("saved", [(), ("rows", "sources", "batches", "notes")])
+def test_what_an_earlier_version_has_held(make: Make, patch: pytest.MonkeyPatch, saved: tuple[str, ...]) -> None:
+    """It did not save all figures of the report before."""
+    world = a_day_per_file(make, patch, at_once=0)
+    hold_two_days(world, patch)
+    for path in sorted(world.paths.backfills.rglob("held.json"), key=lambda one: one.stat().st_mtime_ns):
+        held = json.loads(path.read_text())
+        held["before"] = {key: held["before"][key] for key in saved}
+        path.write_text(json.dumps(held))
+    check_figures(done(decide(world, "release", "b")))
+
+
+def test_a_frozen_command_does_not_replace_the_report_of_its_successor(make: Make, patch: pytest.MonkeyPatch) -> None:
+    """It has published a day, and its successor has held the others when it is resumed."""
+    world = a_day_per_file(make, patch, at_once=0)
+    world.freeze(hold_two_days(world, patch, Stop("replace data/state/orders/published/4.json")))
+    assert isinstance(hold_two_days(world, patch).error, HeldError)
+    report = load_report(world.paths, "b")
+    assert report is not None and report.outcome == "held" and report.rows["staged"] == 6
+    with patch.context() as inner:
+        refuse(inner, D1, D3)
+        world.thaw(0)
+    assert load_report(world.paths, "b") == report
+    check_figures(done(decide(world, "release", "b")))
 
 
 def test_two_commands_at_once(make: Make, patch: pytest.MonkeyPatch) -> None:

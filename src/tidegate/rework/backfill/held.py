@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
@@ -40,8 +41,13 @@ _HELD = "held.json"
 KINDS = ("backfill", "refresh")
 """The kinds of work that can be held."""
 
-_FIGURES = ("rows", "sources", "batches", "notes")
+_FIGURES = ("rows", "sources", "batches", "table", "notes")
 """The figures of a report that add up over all intervals."""
+_SOURCE_COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
+_TABLE_COUNTS: tuple[Literal["files_added", "files_removed", "rows_added", "rows_removed"], ...] = (
+    *("files_added", "files_removed"),
+    *("rows_added", "rows_removed"),
+)
 _NAMED_AT_MOST = 5
 _LEFT = "partitions are left: "
 """The prefix of a note that holds until the work is resumed."""
@@ -57,7 +63,7 @@ class Held:
     stays: Sequence[FileToRemove] = ()
     """The table's files that stay, with ``--keep-older``."""
     before: Mapping[str, object] = field(default_factory=dict)
-    """The figures of the report before these partitions; earlier versions did not save them."""
+    """The figures of the report before these partitions; earlier versions did not save all of them."""
 
     @property
     def label(self) -> str:
@@ -101,9 +107,43 @@ def remove_held_figures(context: RunContext) -> None:
     job = _job(context.paths, Rework(context.name, context.report.mode, context.report.run_id))
     held = _read_newest(_held_attempts(job))
     if held is not None:
-        context.report = RunReport.from_json({**context.report.to_json(), **held.before})
+        context.report = _subtract_held(context.report, held)
     context.report.notes = [note for note in context.report.notes if not note.startswith(_LEFT)]
     context.save()
+
+
+def _subtract_held(report: RunReport, held: Held) -> RunReport:
+    """The report without the figures of what is held. A report of a version that was published after ``held`` was saved
+    does not include them."""
+    then = _report_before(report, held)
+    return then if then.table.get("version") == report.table.get("version") else report
+
+
+def _report_before(report: RunReport, held: Held) -> RunReport:
+    """The report with the figures that it had when ``held`` was saved."""
+    return RunReport.from_json({**report.to_json(), **held.before})
+
+
+def _add_held(report: RunReport, held: Held) -> RunReport:
+    """The report after the release: as planned, but what the held partitions add is added to the figures of now."""
+    assert held.intent.report is not None
+    after = RunReport.from_json(held.intent.report)
+    then, now = _report_before(report, held), _subtract_held(report, held)
+    after.rows = {key: now.rows.get(key, 0) + count - then.rows.get(key, 0) for key, count in after.rows.items()}
+    after.batches += now.batches - then.batches
+    for key in _TABLE_COUNTS:
+        after.table[key] = now.table.get(key, 0) + after.table.get(key, 0) - then.table.get(key, 0)
+    sources = {**now.sources}
+    for name, source in after.sources.items():
+        known, before = now.sources.get(name, {}), then.sources.get(name, {})
+        sources[name] = {**known, **source}
+        for count in _SOURCE_COUNTS:
+            if count in source:
+                sources[name][count] = known.get(count, 0) + source[count] - before.get(count, 0)
+    after.sources = sources
+    after.rebuilt = [*dict.fromkeys([*now.rebuilt, *after.rebuilt])]
+    after.notes += [note for note in now.notes if note not in {*then.notes, *after.notes}]
+    return after
 
 
 def is_held(folder: Path) -> bool:
@@ -205,27 +245,27 @@ def _carry_out(context: RunContext, held: Held, ruling: outputs.Ruling) -> None:
     else:
         files = list_data_files(context.paths.table)
         _check_unchanged(context, held, files)
-        metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
-        rebuilt = [*dict.fromkeys([*context.report.rebuilt, *intent.report["rebuilt"]])]
-        report: outputs.RunReport = {**intent.report, "decision": ruling, "rebuilt": rebuilt}
+        report = _add_held(context.report, held)
+        report.decision = ruling
+        metadata = {
+            **intent.custom_metadata,
+            "tidegate.rows": json.dumps(report.rows),
+            "tidegate.decision": json.dumps(ruling, ensure_ascii=False),
+        }
         if not is_last:
-            more = f"{_LEFT}the same command with --run-id {intent.run_id} rebuilds them"
-            report["notes"] = [*report["notes"], more]
-        released = replace(intent, table_files=digest_files(files), custom_metadata=metadata, report=report)
-        result = publish_plan(context, lambda: plan_again(context.paths, released))
-        context.report = RunReport.from_json(report)
-        context.report.table["version"] = result.version
+            report.add_note(f"{_LEFT}the same command with --run-id {intent.run_id} rebuilds them")
+        released = replace(intent, table_files=digest_files(files), custom_metadata=metadata, report=report.to_json())
+        report.table["version"] = publish_plan(context, lambda: plan_again(context.paths, released)).version
+        context.report = report
 
 
 def _drop(context: RunContext, held: Held, ruling: outputs.Ruling, *, is_last: bool) -> None:
     """End the work without the held partitions. Those that were swapped stay published."""
-    report = context.report
-    report.outcome, report.ended_at, report.error = "discarded", now_text(), None
+    is_swapped = context.report.table.get("version") is not None
+    report = context.report = _subtract_held(context.report, held) if is_swapped else context.report
+    report.outcome, report.ended_at, report.error = "published" if is_swapped else "discarded", now_text(), None
     report.decision = ruling
-    if report.table.get("version") is not None:
-        remove_held_figures(context)
-        report = context.report
-        report.outcome = "published"
+    if is_swapped:
         report.add_note(f"{held.label}: discarded; rebuilt, and kept: {list_first(report.rebuilt, _NAMED_AT_MOST)}")
     if not is_last:
         report.add_note("other partitions of the command were not rebuilt: use another run id for them")
