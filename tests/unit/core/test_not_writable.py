@@ -192,6 +192,24 @@ def test_a_file_where_a_folder_should_be(
     )
 
 
+@pytest.mark.parametrize("place", ["data/warehouse", "data/warehouse/orders", "data/quarantine"])
+def test_plan_and_run_say_the_same_of_a_file_where_a_folder_should_be(held: Held, place: str) -> None:
+    from tests.unit.staged_increments import stage
+
+    stage(held, 3, {"n: not a BIGINT": 1})
+    path = held.root / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    foreseen = plan_pipeline(held.project, NAME)["errors"][0]
+    with pytest.raises(UsageError) as refused:
+        held.run("R1")
+    assert [refused.value.code, foreseen["code"]] == ["PATH_UNUSABLE"] * 2
+    assert foreseen["message"] == f"cannot use {path}: Not a directory"
+    path.unlink()
+    held.run("R2")
+    assert held.rows() == [0, 1, 2]
+
+
 def test_other_errors_are_not_named() -> None:
     assert name_cause(FileNotFoundError(2, "no such file", "x"), "x") is None
     assert name_cause(ValueError(), "x") is None

@@ -163,6 +163,9 @@ def find_unwritable(folder: Path, state: Path) -> UsageError | None:
     """The error that writing into ``folder`` would raise for this user; None where it may be written to or created.
     ``state`` is as for :func:`not_permitted`."""
     there = _find_existing(folder)
+    if os.path.lexists(there) and not os.path.isdir(there):
+        name, strerror = str(there), os.strerror(errno.ENOTDIR)
+        return errors.PATH_UNUSABLE(where=name, name=name, strerror=strerror, quoted_name=shlex.quote(name))
     return None if os.access(there, os.W_OK | os.X_OK, effective_ids=True) else not_permitted([there], state)
 
 
