@@ -113,11 +113,13 @@ class Ruling(TypedDict):
 
 class LeftAlone(TypedDict):
     """A file or folder that is not read, and why. ``fix`` is what a person can do to have it read; it is absent where a
-    rule of the source says that it is not read, or where a later run reads it by itself."""
+    rule of the source says that it is not read, where a later run reads it by itself, and for a file that was read
+    before. ``retry`` is true where the storage failed, so a retry may read it without a person."""
 
     path: str
     why: str
     fix: NotRequired[str]
+    retry: NotRequired[bool]
     age_seconds: NotRequired[float]
 
 

@@ -65,7 +65,8 @@ def ingest_run(
 ) -> outputs.RunReport:
     """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed.
 
-    Raises SourceLostError FILES_UNREAD where nothing is new and there are files that cannot be read."""
+    Raises SourceLostError FILES_UNREAD where nothing is new and there are files that cannot be read, TryAgainError
+    STORAGE_FAILED where a retry may read all of them."""
     check_reason(accept_loss, "the acceptance of a loss", "--accept-loss")
     refuse_other_kind(project, name, run_id)
     with open_run(project, name, run_id, "ingest", next_step=True) as context:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +147,105 @@ def test_a_static_source_that_cannot_be_read_whole_is_refused(inbox: Inbox, name
     assert refused.value.code == "STATIC_UNREADABLE" and refused.value.message.startswith(f"{named} of")
     way = "restore what it leads to" if named == "inbox/dangling.json" else "the right to"
     assert way in str(refused.value.fix)
+
+
+def archive_with_a_link(inbox: Inbox) -> Path:
+    """A file was read, and then moved out of the source; a link to it is left."""
+    path, archived = inbox.write("a.json"), inbox.root / "a.json"
+    assert inbox.run(0)[1] == [b"{}\n"]
+    shutil.move(path, archived)
+    path.symlink_to(archived)
+    return archived
+
+
+def fixes(inbox: Inbox) -> list[tuple[str, bool]]:
+    """What the scan names, and whether a person has to do something about it."""
+    return [(one["path"], "fix" in one) for one in inbox.scan().skipped]
+
+
+@pytest.mark.parametrize("on_change", ["report", "reread_tail"])
+def test_a_link_to_a_file_that_was_read_needs_nothing(inbox: Inbox, on_change: str) -> None:
+    inbox.keys["on_change"] = on_change
+    archived = archive_with_a_link(inbox)
+    assert fixes(inbox) == [("inbox/a.json", False)]
+    archived.unlink()
+    assert fixes(inbox) == [("inbox/a.json", False)]
+
+
+@pytest.mark.parametrize("on_change", ["report", "reread_tail"])
+def test_a_link_to_other_content_than_was_read_says_how(inbox: Inbox, on_change: str) -> None:
+    inbox.keys["on_change"] = on_change
+    archive_with_a_link(inbox).write_text("{}\n{}\n")
+    assert fixes(inbox) == [("inbox/a.json", True)]
+
+
+def test_a_link_in_place_of_a_file_that_was_cleared_away_says_how(inbox: Inbox) -> None:
+    archive_with_a_link(inbox)
+    inbox.ledger.note_place(SOURCE, ["inbox/a.json"], "cleared")
+    assert fixes(inbox) == [("inbox/a.json", True)]
+
+
+def test_a_file_that_was_read_may_be_closed(inbox: Inbox) -> None:
+    inbox.write("a.json")
+    inbox.run(0)
+    (inbox.root / "inbox/a.json").chmod(0)
+    assert fixes(inbox) == []
+
+
+TRANSIENT = [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EMFILE]
+
+
+@contextmanager
+def listing_fails(number: int) -> Iterator[None]:
+    """The folder ``day=1`` cannot be listed."""
+    real = os.scandir
+
+    def scandir(folder: str) -> Any:
+        if str(folder).endswith("/day=1"):
+            raise OSError(number, os.strerror(number), folder)
+        return real(folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        yield
+
+
+@pytest.mark.parametrize("number", TRANSIENT)
+def test_a_run_is_retried_where_only_the_storage_failed(project: Project, number: int) -> None:
+    (project.root / "data/inbox/day=1").mkdir()
+    with listing_fails(number):
+        with pytest.raises(SourceLostError, match="FILES_UNREAD"):
+            run_pipeline(project, NAME, "R1", submit=no_spark)
+        (project.root / CLOSED).unlink()
+        with pytest.raises(TryAgainError) as failed:
+            run_pipeline(project, NAME, "R1", submit=no_spark)
+        assert plan_pipeline(project, NAME)["exit_code"] == 75
+    assert failed.value.exit_code == 75 and "data/inbox/day=1 (cannot be listed: " in failed.value.message
+    assert run_pipeline(project, NAME, "R1", submit=no_spark)["outcome"] == "nothing_new"
+
+
+@pytest.mark.parametrize("number", TRANSIENT)
+def test_a_file_on_failed_storage_is_retried(inbox: Inbox, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Where the file cannot be looked at, and where it cannot be opened: the last line is looked for."""
+    inbox.keys["settle"] = "10 seconds"
+    inbox.keys["on_change"] = "reread_tail"
+    path = inbox.write("a.json")
+    os.utime(path, (0, 0))
+
+    def fail(*args: Any, **more: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    for name in ("opened", "may_read"):
+        monkeypatch.setattr(f"tidegate.sources.files.scan.{name}", fail if name == "opened" else lambda path: True)
+    (one,) = inbox.scan(now=path.stat().st_ctime + 60).skipped
+    assert one["retry"] and "mounted" in one["fix"]
+
+
+@pytest.mark.parametrize("number", TRANSIENT)
+def test_a_static_source_on_failed_storage_is_retried(inbox: Inbox, number: int) -> None:
+    inbox.write("day=1/a.json")
+    with listing_fails(number), pytest.raises(TryAgainError, match=r"inbox/day=1 failed: cannot be listed"):
+        list_static(inbox.project, inbox.paths, SOURCE, inbox.spec)
 
 
 @pytest.mark.parametrize("run", [run_pipeline, ingest_run])

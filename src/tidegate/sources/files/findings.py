@@ -7,10 +7,11 @@ then on only the ledger counts: a later change of the key has no effect on what 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.core.errors import DisagreementError, SourceLostError, TidegateError
+from tidegate.core.errors import STORAGE_FAILED, DisagreementError, SourceLostError, TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of, list_first
 from tidegate.sources import errors
@@ -58,13 +59,19 @@ def describe_unread(sources: Mapping[str, SourceReport]) -> list[str]:
     return notes
 
 
-def unread_error(paths: PipelinePaths, sources: Mapping[str, SourceReport]) -> SourceLostError | None:
-    """Return the error that ends a run which reads nothing while there are files that cannot be read."""
+def unread_error(paths: PipelinePaths, sources: Mapping[str, SourceReport]) -> TidegateError | None:
+    """Return the error that ends a run which reads nothing while there are files that cannot be read: TryAgainError
+    STORAGE_FAILED where a retry may read all of them, else SourceLostError FILES_UNREAD."""
     unread = list_unread(sources)
     if not unread:
         return None
+    where = f"{paths.spec}: sources.{unread[0][0]}.path"
+    if all(one.get("retry") for _, one in unread):
+        path = unread[0][1]["path"]
+        reason = _name_unread([one for _, one in unread])
+        return STORAGE_FAILED(where=where, path=path, reason=reason, quoted_path=shlex.quote(path))
     return errors.FILES_UNREAD(
-        where=f"{paths.spec}: sources.{unread[0][0]}.path",
+        where=where,
         pipeline=paths.name,
         files=count_of(len(unread), "file or folder", "files or folders"),
         named=_name_unread([one for _, one in unread]),

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tidegate.core import storage
 from tidegate.spec.pipeline import list_pipelines
 from tidegate.spec.project import Project
 
@@ -40,6 +41,7 @@ NO_RIGHT = "no permission to read it"
 TO_READ = "give the user of the runs the right to read it (chmod a+r), or move it away"
 """What a person can do about a file that may not be read."""
 _TO_LIST = "give the user of the runs the right to list and search it (chmod a+rx), or move it away"
+_TO_MOUNT = "check that its file system is mounted and healthy (findmnt, dmesg)"
 _TO_LINK = "mount or restore what it leads to, or remove the link"
 TO_FOLLOW = "name the folder in follow_links, or remove the link"
 _TO_REMOVE = "move it away: only regular files are read"
@@ -47,11 +49,12 @@ _TO_REMOVE = "move it away: only regular files are read"
 
 class Skipped(NamedTuple):
     """A file or folder that is not read, and why. ``fix`` is what a person can do to have it read; it is empty where a
-    rule of the source says that it is not read."""
+    rule of the source says that it is not read. With ``retry`` the storage failed, and a retry may read it."""
 
     path: str
     why: str
     fix: str = ""
+    retry: bool = False
 
 
 @dataclass
@@ -72,6 +75,18 @@ class Listing:
     def skip(self, path: str, why: str, fix: str = "") -> None:
         """Note what is not read."""
         self.skipped.append(Skipped(path, why, fix))
+
+    def skip_failed(self, path: str, what: str, error: OSError) -> None:
+        """Note what the operating system did not let us look at."""
+        self.skipped.append(describe_failure(path, what, error, _TO_LIST))
+
+
+def describe_failure(path: str, what: str, error: OSError, fix: str) -> Skipped:
+    """Describe what could not be read because of ``error``; ``fix`` is for a missing right or a wrong file."""
+    failure = storage.name_failure(OSError(error.errno, error.strerror, path), Path(path))
+    retry = failure is not None and failure.retry
+    why = f"{what}: {error.strerror}; the next run tries again"
+    return Skipped(path, why, _TO_MOUNT if retry else fix, retry)
 
 
 def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
@@ -284,7 +299,7 @@ def _scan(
         if is_top:
             raise
         if not isinstance(error, FileNotFoundError):
-            listing.skip(folder, f"cannot be listed: {error.strerror}; the next run tries again", _TO_LIST)
+            listing.skip_failed(folder, "cannot be listed", error)
             listing.unlisted.append(folder)
 
 
@@ -305,7 +320,7 @@ def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = Fals
             listing.skip(entry.path, "symbolic link to nothing", _TO_LINK)
     except OSError as error:
         if not is_quiet or entry.is_symlink() or entry.is_dir(follow_symlinks=False):
-            listing.skip(entry.path, f"cannot be looked at: {error.strerror}; the next run tries again", _TO_LIST)
+            listing.skip_failed(entry.path, "cannot be looked at", error)
     return None
 
 

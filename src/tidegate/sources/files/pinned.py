@@ -14,11 +14,12 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import SourceLostError, TryAgainError, on_failure
+from tidegate.core.errors import STORAGE_FAILED, SourceLostError, TryAgainError, on_failure
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
@@ -152,8 +153,9 @@ def list_static(
 ) -> tuple[list[FileEntry], tuple[str, ...]]:
     """List all files of a static source by path, and the columns of the schema whose values are in their folders.
 
-    Raises what :func:`tidegate.sources.files.scan.scan_files` does, SourceLostError STATIC_MIXED, and UsageError
-    STATIC_UNREADABLE for a file or folder that cannot be read until a person changes something.
+    Raises what :func:`tidegate.sources.files.scan.scan_files` does, SourceLostError STATIC_MIXED, UsageError
+    STATIC_UNREADABLE for a file or folder that cannot be read until a person changes something, and TryAgainError
+    STORAGE_FAILED where a retry may read it.
     """
     listing = list_files(project, paths, source_name, spec)
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
@@ -161,9 +163,12 @@ def list_static(
     unread = [one for one in listing.skipped if one.fix and one.fix != TO_FOLLOW]
     unread += [Skipped(path, NO_RIGHT, TO_READ) for path, _ in listing.files if not may_read(path)]
     if unread:
+        where, path = f"{paths.spec}: sources.{source_name}.path", unread[0].path.removeprefix(prefix)
+        if all(one.retry for one in unread):
+            raise STORAGE_FAILED(where=where, path=path, reason=unread[0].why, quoted_path=shlex.quote(path))
         raise errors.STATIC_UNREADABLE(
-            where=f"{paths.spec}: sources.{source_name}.path",
-            path=unread[0].path.removeprefix(prefix),
+            where=where,
+            path=path,
             source_name=source_name,
             why=unread[0].why,
             fix=unread[0].fix,

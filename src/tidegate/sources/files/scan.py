@@ -35,7 +35,9 @@ from tidegate.sources.files.listing import (
     NO_RIGHT,
     TO_READ,
     Listing,
+    Skipped,
     base_of,
+    describe_failure,
     find_listed_table,
     find_own_table,
     find_roots,
@@ -144,8 +146,7 @@ def scan_files(
     by_path = {path.removeprefix(prefix): (path, found) for path, found in listing.files}
     known = ledger.known_states(source_name, list(by_path))
     look = _Look(spec, listing.roots, time.time() if now is None else now)
-    for path, why, fix in dict.fromkeys(listing.skipped):
-        look.skip(path.removeprefix(prefix), why, fix)
+    look.at_skipped(source_name, ledger, listing.skipped, prefix)
     differing = look.compare_states(by_path, known, starts_ns)
     for path, row in ledger.last_rows(source_name, differing).items():
         look.at_known(row, ledger.acknowledged(row), *by_path[path])
@@ -241,9 +242,25 @@ class _Look:
                 differing.append(path)
         return differing
 
-    def skip(self, path: str, why: str, fix: str = "") -> None:
-        """Note a file that is not read, with what a person can do to have it read."""
-        self.skipped.append({"path": path, "why": why, "fix": fix} if fix else {"path": path, "why": why})
+    def at_skipped(self, source_name: str, ledger: Ledger, skipped: Sequence[Skipped], prefix: str) -> None:
+        """Note what the listing skipped. A file that was read, and is gone or unchanged since, needs no ``fix``."""
+        rows = ledger.last_rows(source_name, [one.path.removeprefix(prefix) for one in skipped if one.fix])
+        for one in dict.fromkeys(skipped):
+            path = one.path.removeprefix(prefix)
+            row = rows.get(path)
+            if row is not None and _was_read(row, ledger.acknowledged(row), one.path):
+                self.skip(path, one.why)
+            else:
+                self.skip(path, one.why, one.fix, retry=one.retry)
+
+    def skip(self, path: str, why: str, fix: str = "", *, retry: bool = False) -> None:
+        """Note a file that is not read, with what a person can do to have it read, and whether a retry may read it."""
+        one: LeftAlone = {"path": path, "why": why}
+        if fix:
+            one["fix"] = fix
+        if retry:
+            one["retry"] = True
+        self.skipped.append(one)
 
     def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
         """Note a file that existed before the source's start: nothing of it is read."""
@@ -282,7 +299,8 @@ class _Look:
             except NotTaken as error:
                 self.skip(path, str(error))
             except OSError as error:
-                self.skip(path, f"cannot be read: {error.strerror}; the next run tries again", TO_READ)
+                _, why, fix, retry = describe_failure(path, "cannot be read", error, TO_READ)
+                self.skip(path, why, fix, retry=retry)
 
     def _at_lines(self, path: str, abs_path: str, found: os.stat_result, reader: int) -> None:
         if self._takes_pieces(path):
@@ -380,6 +398,21 @@ class _Look:
                 "policy": POLICIES[self.spec.on_change],
             }
         )
+
+
+def _was_read(row: LedgerRow, acknowledged: FileState | None, abs_path: str) -> bool:
+    """Return whether a file that was taken has no other content now, by its state; a link is followed, not opened."""
+    if row.place == "cleared":
+        return False
+    try:
+        found = os.stat(abs_path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return (
+        row.noted == (found.st_size, found.st_mtime_ns) or compare(None, found, known_state(row, acknowledged)) is None
+    )
 
 
 _TO_MOVE = "move it to folders with the partition columns of the others and values of their types, or out of the source"
