@@ -15,9 +15,10 @@ import pytest
 from tests.model import fake_spark
 from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing, refresh, refuse_all, run_live
 from tests.model.processes import Stop
-from tests.model.world import Make, World
+from tests.model.world import NAME, Make, World
 from tests.support.staged import make_schema
 from tidegate.core.errors import HeldError
+from tidegate.runs.rollback import look_at_rollback
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import read_log
 from tidegate.table.publish.delivery import list_deliveries
@@ -126,3 +127,22 @@ def test_a_held_one_is_not_released_over_an_increment_with_the_old_columns(world
             assert isinstance(world.run(world.new_run_id()).error, HeldError)
     assert code_of(decide(world, "release")) == "BACKFILL_OUTDATED"
     assert check_columns(world) == OLD
+
+
+def test_a_rollback_over_it_names_the_columns(new_world: Make) -> None:
+    """In the dry run and in the report: the spec and the transform have to be changed back as well."""
+    world = new_world("files")
+    with columns("size", "integer", pa.int32()):
+        world.offer(0, ["good"] * 2)
+        done(world.run(world.new_run_id()))
+    before = read_log(world.paths.table).version
+    with changed():
+        assert done(refresh(world))["outcome"] == "published"
+    said = "columns: weight BIGINT leaves; size INT is new; change schema and transform back first, or the next run is "
+    look = look_at_rollback(world.project, NAME, before)
+    assert look["hindrance"] is None and [note[: len(said)] for note in look["notes"]].count(said) == 1, look["notes"]
+    report = done(world.rollback(before, None))
+    assert [note[: len(said)] for note in report["notes"]].count(said) == 1
+    assert check_columns(world) == OLD
+    newer = look_at_rollback(world.project, NAME, before)["notes"]
+    assert not any("columns: " in note for note in newer), "nothing changes any more"

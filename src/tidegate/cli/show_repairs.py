@@ -6,6 +6,7 @@ from tidegate.cli.lines import show_hindrance, source_line
 from tidegate.core import outputs
 from tidegate.core.words import count_of
 from tidegate.rework.backfill.examine import describe_older
+from tidegate.table.schema import describe_columns
 
 _FILES_AT_MOST = 20
 """Files that are listed by name."""
@@ -31,17 +32,6 @@ def _describe_margin(margin: outputs.BackfillMargin) -> str:
     return f"all that runs have taken, {counts} of it for joins and windows that may need records of other times"
 
 
-def _describe_columns(columns: outputs.Columns) -> str:
-    before, after = columns["before"], columns["after"]
-    if after is None:
-        return "columns: unknown, since there is no file to infer them from"
-    changes = [f"{name} {kind} leaves" for name, kind in before.items() if name not in after]
-    changes += [f"{name} {kind} is new" for name, kind in after.items() if name not in before]
-    kept = [name for name in before if name in after and before[name] != after[name]]
-    changes += [f"{name} {before[name]} becomes {after[name]}" for name in kept]
-    return f"columns: {'; '.join(changes) or 'the same as now'}"
-
-
 def show_backfill(value: outputs.BackfillPlan) -> None:
     """Print what a backfill would read and replace, and what prevents it."""
     print(f"{value['pipeline']}: {count_of(len(value['intervals']), 'interval')}")
@@ -62,7 +52,9 @@ def show_backfill(value: outputs.BackfillPlan) -> None:
         if (older := one["older"]) is not None:
             print(f"    {describe_older(older)}")
     if (columns := value["columns"]) is not None:
-        print(f"  {_describe_columns(columns)}")
+        before, after = columns["before"], columns["after"]
+        unknown = "columns: unknown, since there is no file to infer them from"
+        print(f"  {unknown if after is None else describe_columns(before, after)}")
     if value["hindrance"] is None:
         each = "each interval" if len(value["intervals"]) > 1 else "it"
         print(f"  would: rebuild {each} with one Spark driver, in one version of the table, if it passes the gate")

@@ -7,7 +7,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs import errors
 from tidegate.runs.opening import recover_run
-from tidegate.runs.preflight.facts import Situation
+from tidegate.runs.preflight.facts import Facts, Situation
 from tidegate.runs.preflight.gather import gather_facts, look_at_pipeline
 from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext
@@ -27,6 +27,7 @@ from tidegate.runs.rework import describe_options, end_with_nothing, is_over, op
 from tidegate.sinks.user_code import describe_effects
 from tidegate.spec.project import Project
 from tidegate.table.publish.intent import pending_intents
+from tidegate.table.schema import column_texts, describe_columns, extends
 
 
 def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollback:
@@ -62,7 +63,7 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
         ],
         "choices": list_choices(situation, look),
         "sinks": describe_effects(paths, spec, facts.table, "partitions that change"),
-        "notes": _list_notes(paths, look),
+        "notes": _list_notes(paths, facts, look),
         "hindrance": None if held is None else held.to_dict(),
     }
 
@@ -91,7 +92,7 @@ def _carry_out(context: RunContext, version: int, then: Then | None) -> None:
     if look is None:
         end_with_nothing(context, f"nothing to roll back: the table has the rows of version {version}")
         return
-    for note in _list_notes(context.paths, look):
+    for note in _list_notes(context.paths, context.situation.facts, look):
         context.report.add_note(note)
     context.save()
     # Without records in between both choices are the same one.
@@ -152,9 +153,14 @@ def _find_hindrance(situation: Situation, look: Look) -> TidegateError | None:
     return find_moved_records(paths, look)
 
 
-def _list_notes(paths: PipelinePaths, look: Look) -> list[str]:
-    """What the table's own figures do not say: who else has had the rows, and what no run reads again."""
+def _list_notes(paths: PipelinePaths, facts: Facts, look: Look) -> list[str]:
+    """What the table's own figures do not say: other columns, who else has had the rows, and what no run reads
+    again."""
     notes = []
+    before, after = facts.table.schema_json if facts.table is not None else "", look.restore.schema_json
+    if before and not extends(after, before):
+        columns = describe_columns(column_texts(before), column_texts(after))
+        notes.append(f"{columns}; change schema and transform back first, or the next run is refused (SCHEMA_CHANGE)")
     if (pending := load_rollback(paths)) is not None:
         notes.append(describe_rollback(pending))
     if pending_intents(paths):

@@ -281,6 +281,15 @@ def column_texts(schema_json: str) -> dict[str, str]:
     return {field["name"]: type_text(field["type"]) for field in fields_of(schema_json)}
 
 
+def describe_columns(before: dict[str, str], after: dict[str, str]) -> str:
+    """Describe how the columns ``before`` differ from those ``after``, both as :func:`column_texts` gives them."""
+    changes = [f"{name} {kind} leaves" for name, kind in before.items() if name not in after]
+    changes += [f"{name} {kind} is new" for name, kind in after.items() if name not in before]
+    kept = [name for name in before if name in after and before[name] != after[name]]
+    changes += [f"{name} {before[name]} becomes {after[name]}" for name in kept]
+    return f"columns: {'; '.join(changes) or 'the same as now'}"
+
+
 def merge_schemas(schemas: Sequence[str], name: str) -> str:
     """The newest of the schemas. Raises UsageError SCHEMA_CHANGE where it differs from an older one by more than added
     columns and fields."""

@@ -65,7 +65,6 @@ from tidegate.table.log.state import (
     SETTLED,
     THEN,
     list_data_files,
-    read_log_at,
     read_table_state,
 )
 from tidegate.table.publish.intent import PublishIntent
@@ -195,7 +194,7 @@ def _plan_rollback(context: RunContext, facts: Facts, rollback: Rollback, work: 
     else:
         metadata[EXCLUDED] = json.dumps(look.left_out)
     token = secrets.token_hex(6)
-    schema_json = read_log_at(paths.table, rollback.version).schema_json
+    schema_json = look.restore.schema_json
     has_other_columns = not extends(schema_json, table.schema_json)
     changes = Changes(
         token,

@@ -215,17 +215,19 @@ def plain_name(hidden: str) -> str | None:
 @dataclass(frozen=True)
 class Restore:
     """The changes that give the table the rows of an earlier version: files to add (with the paths where they are
-    kept), files to remove, and files that are missing."""
+    kept), files to remove, and files that are missing; ``schema_json`` is that of the earlier version."""
 
     back: list[DataFile]
     leave: list[DataFile]
     gone: list[str]
+    schema_json: str
 
 
 def plan_restore(table_path: Path, version: int) -> Restore:
     """Plan how the table gets the rows of ``version``. Raises FileNotFoundError or ValueError when its log no longer
     has the version."""
-    then, now = read_log_at(table_path, version).files(), list_data_files(table_path)
+    earlier = read_log_at(table_path, version)
+    then, now = earlier.files(), list_data_files(table_path)
     names = {_name(file.path) for file in now}
     kept = {_name(file.path) for file in then}
     back, gone = [], []
@@ -236,7 +238,7 @@ def plan_restore(table_path: Path, version: int) -> Restore:
                 back.append(replace(file, path=place))
             else:
                 gone.append(file.path)
-    return Restore(back, [file for file in now if _name(file.path) not in kept], gone)
+    return Restore(back, [file for file in now if _name(file.path) not in kept], gone, earlier.schema_json)
 
 
 def nearest_restorable(table_path: Path, version: int, newest: int) -> int:
