@@ -370,6 +370,7 @@ def test_nothing_is_gone_and_everything_is(new_world: Make, shape: Shape) -> Non
     refused = refresh(world, "second")
     assert code_of(refused) == "BACKFILL_GONE"
     assert "--keep-older" not in str(refused.error)
+    assert f"`tidegate repair {NAME} --rebuild`" in str(refused.error)
     plan = preview_backfill(world.project, NAME, None, keeps_older=True)
     assert plan["hindrance"] is not None and plan["intervals"][0]["older"] is None
     assert files_of(world) == before
@@ -460,7 +461,11 @@ def hold(world: World, run_id: str = "fresh") -> None:
     """A refresh that the gate does not pass."""
     with pytest.MonkeyPatch.context() as patch:
         refuse_all(patch)
-        assert code_of(refresh(world, run_id)) == "BACKFILL_HELD"
+        refused = refresh(world, run_id)
+        assert code_of(refused) == "BACKFILL_HELD"
+        assert "live runs continue" in str(refused.error) and f"with the same command and --run-id {run_id}" in str(
+            refused.error
+        )
 
 
 def test_held_and_then_released_or_dropped(new_world: Make) -> None:

@@ -47,6 +47,16 @@ BACKFILL_ONLY_WHOLE = Condition(
     fix="`tidegate {way}` rebuilds the whole table (`--dry-run` shows what that reads)",
 )
 
+REFRESH_NOT_POSSIBLE = Condition(
+    "REFRESH_NOT_POSSIBLE",
+    UsageError,
+    "the table cannot be refreshed: with output_mode {output_mode} its rows replace one another in the order of "
+    "arrival, which a refresh cannot reproduce",
+    next_run="is not affected; nothing was read or written",
+    fix="`tidegate repair {name} --rebuild`: a new table from all records still in the sources, with the columns as "
+    "they are now; the old one is kept as a backup (`--dry-run` shows it first)",
+)
+
 BACKFILL_NO_SUCH_PARTITION = Condition(
     "BACKFILL_NO_SUCH_PARTITION",
     UsageError,
@@ -121,7 +131,8 @@ BACKFILL_GONE = Condition(
     SourceLostError,
     "some of the records from which {label} was built no longer exist: {lost}",
     next_run="is not affected; the table stays as it is",
-    fix="restore them; what can be rebuilt without them: {possible}",
+    fix="restore them; what can be rebuilt without them: {possible}; or `tidegate repair {name} --rebuild`: a new "
+    "table from all records still in the sources; the old one is kept as a backup (`--dry-run` shows it first)",
 )
 
 BACKFILL_NOT_EXACT = Condition(
@@ -184,9 +195,10 @@ BACKFILL_HELD = Condition(
     "BACKFILL_HELD",
     HeldError,
     "{label} did not pass the gate: {reasons}",
-    next_run="is not affected: live runs continue, and the table stays as it is",
-    fix='correct data or suite and rebuild it again; or `tidegate release {name} {run_id} --reason "..."` publishes it '
-    'as it was rebuilt, `tidegate discard {name} {run_id} --reason "..."` drops it',
+    next_run="{next_run}; the table stays as it is",
+    fix="correct data or suite, and rebuild it with the same command and --run-id {run_id}; or `tidegate release "
+    '{name} {run_id} --reason "..."` publishes it as it was rebuilt, `tidegate discard {name} {run_id} --reason "..."` '
+    "drops it",
 )
 
 _ADOPT_NOTHING = "is not changed by this; nothing was adopted, and nothing was changed"

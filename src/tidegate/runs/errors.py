@@ -256,7 +256,7 @@ DECIDED_ALREADY = Condition(
     UsageError,
     "{who} already decided to {decision} it at {at}, and that decision is final",
     next_run="is not affected",
-    fix=READ_AGAIN,
+    fix="{fix}",
 )
 
 REREAD_ALREADY = Condition(

@@ -152,7 +152,9 @@ SCHEMA_CHANGE = Condition(
     "the rows no longer fit the table: {faults}",
     next_run="fails again until this is fixed; table and checkpoint are unchanged",
     fix="change the transform as described; or rebuild the table with the columns as they are now, from all records "
-    "that runs have read: `tidegate refresh {name} --dry-run` shows them, `tidegate refresh {name}` does it",
+    "that runs have read: `tidegate refresh {name} --dry-run` shows them, `tidegate refresh {name}` does it; a table "
+    "that refresh refuses (`output_mode: update` without state, lost or adopted records) is made anew from the records "
+    "still in the sources: `tidegate repair {name} --rebuild --dry-run`, `tidegate repair {name} --rebuild`",
 )
 
 PARTITION_BY = Condition(

@@ -54,7 +54,7 @@ def test_every_difference_is_listed_with_what_to_do() -> None:
     )
     assert error.code == "SCHEMA_CHANGE"
     assert error.exit_code == 64
-    assert "`tidegate refresh doors`" in str(error.fix)
+    assert "`tidegate refresh doors`" in str(error.fix) and "`tidegate repair doors --rebuild`" in str(error.fix)
     assert "column 'id' is BIGINT in the table and STRING in the new rows" in error.message
     assert "column 'city' of the table is now spelt 'City'" in error.message
     assert "column 'n' of the table is missing in the new rows (keep it, if need be as CAST(NULL AS INT) AS n)" in (

@@ -202,7 +202,10 @@ def test_each_error_says_where(bench: Bench) -> None:
         "  where: the rows that leave the transform\n"
         "  next run: fails again until this is fixed; table and checkpoint are unchanged\n"
         "  fix: change the transform as described; or rebuild the table with the columns as they are now, from all "
-        "records that runs have read: `tidegate refresh clicks --dry-run` shows them, `tidegate refresh clicks` does it"
+        "records that runs have read: `tidegate refresh clicks --dry-run` shows them, `tidegate refresh clicks` does "
+        "it; a table that refresh refuses (`output_mode: update` without state, lost or adopted records) is made anew "
+        "from the records still in the sources: `tidegate repair clicks --rebuild --dry-run`, `tidegate repair clicks "
+        "--rebuild`"
     )
     with pytest.raises(UsageError) as told:
         decide(bench.project, NAME, "r9", Answer("release", "looked at it"))

@@ -174,8 +174,13 @@ def _check_decided(one: Question, ruling: Ruling, before: RulingReport | None) -
     if before is None:
         raise not_held(one.dag_id, one.run_id, load_report(one.project.paths(one.dag_id), one.run_id))
     if before["decision"] != ruling:
-        raise decided_already(one.dag_id, one.run_id, before)
+        raise decided_already(one.dag_id, one.run_id, _mode_of(one), before)
     return True
+
+
+def _mode_of(one: Question) -> str:
+    report = load_report(one.project.paths(one.dag_id), one.run_id)
+    return "incremental" if report is None else report.mode
 
 
 async def _find_action(one: Question) -> RequiredAction | None:
@@ -207,7 +212,7 @@ def _answered(one: Question, given: RequiredAction) -> TidegateError:
         "at": str(given.get("responded_at") or "this moment"),
         "reason": "",
     }
-    return decided_already(one.dag_id, one.run_id, ruling)
+    return decided_already(one.dag_id, one.run_id, _mode_of(one), ruling)
 
 
 async def _answer(one: Question, action: RequiredAction, ruling: Ruling, reason: str) -> None:

@@ -356,7 +356,7 @@ def survey(
     """
     name, keeps_state = spec.name, query_keeps_state(facts, spec)
     hands_over = wanted is None and keeps_state
-    table = _check_pipeline(project, paths, spec, facts, hands_over=hands_over)
+    table = _check_pipeline(project, paths, spec, facts, is_refresh=wanted is None)
     if hands_over and keeps_older:
         raise errors.REFRESH_KEEPS_STATE(where=f"pipeline {name}", name=name)
     if keeps_state and wanted is not None:
@@ -385,7 +385,7 @@ def survey(
 
 def find_days(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> tuple[str, str]:
     """The first and the last day with rows in the table. Raises as :func:`survey` where no day can be rebuilt."""
-    table = _check_pipeline(project, paths, spec, facts, hands_over=False)
+    table = _check_pipeline(project, paths, spec, facts, is_refresh=False)
     days = list_days(spec.name, table.schema_json, table.partition_columns, list_data_files(paths.table))
     if not days:
         raise errors.BACKFILL_NO_TABLE(where=f"pipeline {spec.name}", name=spec.name)
@@ -393,16 +393,20 @@ def find_days(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts:
 
 
 def _check_pipeline(
-    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, *, hands_over: bool
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, *, is_refresh: bool
 ) -> TableState:
     """Return the pipeline's table. Raises where nothing of it can be rebuilt."""
     name, where = spec.name, f"pipeline {spec.name}"
     if facts.table is None:
         raise errors.BACKFILL_NO_TABLE(where=where, name=name)
     check_agreement(facts, name)
+    keeps_state = query_keeps_state(facts, spec)
+    hands_over = is_refresh and keeps_state
     if spec.output_mode != "append" and not hands_over:
+        if is_refresh:
+            raise errors.REFRESH_NOT_POSSIBLE(where=where, output_mode=spec.output_mode, name=name)
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they arrived"
-        way = f"refresh {name}" if query_keeps_state(facts, spec) else f"repair {name} --rebuild"
+        way = f"refresh {name}" if keeps_state else f"repair {name} --rebuild"
         raise errors.BACKFILL_ONLY_WHOLE(where=where, why=why, way=way)
     if hands_over:
         refuse_pending(paths, facts, name)
@@ -463,7 +467,8 @@ def _find_hindrance(scope: Scope, interval: Interval, choice: Choice, excluded: 
         return spark_errors.BACKFILL_STATE(where=where, label=label, why=why, possible=_POSSIBLE, name=name)
     if lost := _find_gone(scope, interval, choice):
         shown = list_first(lost, _NAMED_AT_MOST, "; ")
-        return errors.BACKFILL_GONE(where=where, label=label, lost=shown, possible=_alternatives(scope, interval))
+        possible = _alternatives(scope, interval)
+        return errors.BACKFILL_GONE(where=where, label=label, lost=shown, possible=possible, name=name)
     if excluded.unplaced:
         unplaced = (
             f"the source record of {count_of(excluded.unplaced, 'row')} in quarantine is unknown, because the "

@@ -229,7 +229,7 @@ def decide_backfill(
         storage.remove_empty_folder(job)
         before = context.report.decision
         if is_done and before is not None and before["decision"] != answer.decision:
-            raise decided_already(name, run_id, before)
+            raise decided_already(name, run_id, kind, before)
         has_sinks, report = bool(context.spec.sinks), context.report.to_json()
     if submit is not None and has_sinks and report["outcome"] == "published":
         return deliver_run(project, name, run_id, submit=submit)

@@ -274,12 +274,19 @@ def hold(context: RunContext, rebuild: Rebuild, *, is_last: bool) -> HeldError:
     keep_held(rebuild.built.side, plan, interval, context.report, [] if older is None else older.stays)
     if is_last:
         report_held(context.report, report, interval)
+    next_run = "is not affected: live runs continue"
+    if not extends(rebuild.scope.table.schema_json, plan.schema_json):
+        next_run = (
+            "is refused with SCHEMA_CHANGE if it has something to read, until this is released, or schema and "
+            "transform make the columns of the table again"
+        )
     return errors.BACKFILL_HELD(
         where=f"run {plan.run_id} of pipeline {context.name}",
         label=interval.label,
         reasons="; ".join(rebuild.built.verdict.reasons),
         name=context.name,
         run_id=quote_word(plan.run_id),
+        next_run=next_run,
     )
 
 
@@ -436,7 +443,7 @@ def _find_changed(job: RunContext, rows: Sequence[LedgerRow]) -> list[str]:
 def _refuse_gone(name: str, label: str, lost: Sequence[str]) -> None:
     if lost:
         shown = "; ".join(lost[:_NAMED_AT_MOST])
-        raise errors.BACKFILL_GONE(where=f"pipeline {name}", label=label, lost=shown, possible="none")
+        raise errors.BACKFILL_GONE(where=f"pipeline {name}", label=label, lost=shown, possible="none", name=name)
 
 
 def _check_files(job: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:

@@ -81,7 +81,7 @@ def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> Sto
         return verdict
     report = load_report(paths, run_id)
     if report is not None and report.outcome in FINAL_OUTCOMES and report.decision and report.published_by is None:
-        raise decided_already(name, run_id, report.decision)
+        raise decided_already(name, run_id, report.mode, report.decision)
     raise not_held(name, run_id, report)
 
 
@@ -92,21 +92,24 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
     if before is None or report.published_by is not None:
         raise not_held(name, report.run_id, report)
     if before["decision"] != ruling:
-        raise decided_already(name, report.run_id, before)
+        raise decided_already(name, report.run_id, report.mode, before)
 
 
-def decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageError:
-    """The error of a decision on what was decided otherwise before."""
+def decided_already(name: str, run_id: str, mode: str, before: outputs.Ruling) -> UsageError:
+    """The error of a decision on what was decided otherwise before; ``mode`` is that of the run."""
     where = f"run {run_id} of pipeline {name}"
     if before["decision"] == "reread":
         return errors.REREAD_ALREADY(where=where, who=before["who"], at=before["at"])
-    return errors.DECIDED_ALREADY(
-        where=where,
-        who=before["who"],
-        decision=before["decision"],
-        at=before["at"],
-        name=name,
-    )
+    fix = errors.READ_AGAIN.format(name=name)
+    if mode not in LIVE_MODES:
+        fix = f"start a new {mode} under another run id"
+        if before["decision"] == "release":
+            fix = (
+                f"`tidegate rollback {name} --to-version N` gives the table the rows of the version before it "
+                f"(`tidegate status {name}` shows the versions); or {fix}"
+            )
+    who, decision, at = before["who"], before["decision"], before["at"]
+    return errors.DECIDED_ALREADY(where=where, who=who, decision=decision, at=at, fix=fix)
 
 
 def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:

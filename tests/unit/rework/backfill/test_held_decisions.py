@@ -64,6 +64,9 @@ def test_the_opposite_of_what_was_done_is_refused(
     with pytest.raises(UsageError) as refused:
         decide(kept, then)
     assert (refused.value.code, refused.value.exit_code) == ("DECIDED_ALREADY", 64)
+    fix = refused.value.fix
+    assert fix is not None and fix.endswith("start a new backfill under another run id")
+    assert ("tidegate rollback orders" in fix) == (first == "release")
     assert storage.list_folders(kept.paths.backfills) == []
     report = load_report(kept.paths, "B1")
     assert report is not None and report.decision is not None and report.decision["decision"] == first
