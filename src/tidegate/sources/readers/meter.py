@@ -1,7 +1,7 @@
 """How far a task has read, reported to the driver while it reads: Spark itself reports a task at its end.
 
 A report is a datagram with all that the task has read so far: a lost one does no harm, and nothing on disk is left by
-a kill. A task that cannot report reads all the same.
+a kill. A task that cannot report still reads its records.
 """
 
 from __future__ import annotations
