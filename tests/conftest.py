@@ -92,12 +92,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     One, because a process can only have one: whichever folder asked first would decide for the others.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from tidegate.spark.driver.jvm import jvm_options
     from tidegate.spark.driver.jvm_archive import find_archive
     from tools.jars import GROUPS, ensure_jars
 
+    # Settings given to a JVM at its start hold for every session in it.
+    assert SparkContext._gateway is None, "a test before has started Spark in this process, with other settings"
     groups = ["kafka-source", "jdbc-driver"]
     ensure_jars(groups)
     jars = ",".join(str(path) for group in groups for path in sorted(GROUPS[group].folder.glob("*.jar")))
