@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidegate.spark.driver.jvm import jvm_options
+from tidegate.spark.driver.jvm_archive import find_archive
 from tools.console import ToolError
 from tools.processes import choose_free_port, list_session, start_process, tail_log, wait_until
 
 HOST = "127.0.0.1"
 READY_TIMEOUT_SECONDS = 60
-_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # A worker that is silent for so many seconds counts as dead; 60 unless told otherwise.
 _SETTINGS = ("-Dspark.worker.timeout=20",)
 
@@ -190,7 +191,11 @@ def _java_command(main_class: str, options: tuple[str, ...] = ()) -> list[str]:
     java = shutil.which("java")
     if java is None:
         raise ToolError("no `java` on PATH", "install Java 17 (Debian: apt install openjdk-17-jre-headless)")
-    return [java, *_JVM, *_SETTINGS, *options, "-cp", f"{_spark_home()}/jars/*", main_class]
+    home = _spark_home()
+    # As Spark's launcher writes it: the class archive is good for this list alone.
+    class_path = f"{home}/conf/:{next((home / 'jars').glob('slf4j-api-*.jar'))}:{home}/jars/*"
+    jvm = ["-Xmx512m", *jvm_options(0, find_archive())]
+    return [java, *jvm, *_SETTINGS, *options, "-cp", class_path, main_class]
 
 
 def _spark_home() -> Path:

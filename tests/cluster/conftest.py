@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.scene import Scene, make_scene
+from tidegate.spark.driver.jvm import jvm_options
+from tidegate.spark.driver.jvm_archive import find_archive
 from tools.processes import wait_until
 from tools.spark_cluster import SparkCluster, start_cluster
 
@@ -101,8 +103,8 @@ def write_settings(root: Path, master_url: str, **conf: str) -> None:
     """The settings of a project on that cluster. A silent executor counts as lost sooner than Spark's two minutes."""
     settings = {"spark.network.timeout": "20s", "spark.network.timeoutInterval": "5s"}
     settings |= {"spark.executor.heartbeatInterval": "2s"}
-    # An executor of a test lives for seconds: as for the driver, C2 would cost more than it gives.
-    settings |= {"spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+    # An executor of a test lives for seconds, as the driver of a small run does.
+    settings |= {"spark.executor.extraJavaOptions": " ".join(jvm_options(0, find_archive()))}
     settings |= {key.replace("_", "."): value for key, value in conf.items()}
     project = {"spark": {"master": master_url, "conf": settings}, "lease": {"expires_after": "5 seconds"}}
     (root / "tidegate.yaml").write_text(json.dumps({"version": 1, **project}))
