@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import json
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tidegate.table.log.state import read_table_state
 from tidegate.table.schema import fields_of
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import SparkSession
 
 Rows = list[dict[str, Any]]
@@ -22,16 +24,28 @@ Rows = list[dict[str, Any]]
 
 def read_with_duckdb(table_path: Path) -> Rows:
     """What a person gets from ``read_parquet('table/**/*.parquet', union_by_name = true)``: no log, no schema given."""
-    import duckdb
-
     if not glob.glob(f"{glob.escape(str(table_path))}/**/*.parquet", recursive=True, include_hidden=True):
         return []
     pattern = glob.escape(str(table_path)).replace("'", "''") + "/**/*.parquet"
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with open_duckdb() as connection:
         query = f"SELECT * FROM read_parquet('{pattern}', union_by_name = true)"
         rows: Rows = connection.sql(query).to_arrow_table().to_pylist()
     return rows
+
+
+def open_duckdb() -> duckdb.DuckDBPyConnection:
+    """A connection to the one DuckDB of all tests: a database of its own would cost ten times what a query does."""
+    return _start_duckdb().cursor()
+
+
+@cache
+def _start_duckdb() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    # Nothing is remembered of a file that a test writes again; one thread, which a fork does not lose.
+    database = duckdb.connect(config={"threads": 1, "enable_external_file_cache": False})
+    database.execute("SET GLOBAL TimeZone = 'UTC'")
+    return database
 
 
 def read_with_deltalake(table_path: Path) -> Rows:
