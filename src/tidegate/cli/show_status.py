@@ -29,7 +29,7 @@ def show_plan(value: outputs.Plan) -> None:
     print(f"{value['pipeline']}: {value['summary']}")
     for name, source in value["sources"].items():
         print(f"  source {name}: {_plan_line(source)}")
-        for line in source_notes(source):
+        for line in _plan_notes(source):
             print(f"    {line}")
     if value["changes"]:
         print(f"  changed since run {value['changes_since']}, the last that read something:")
@@ -68,6 +68,17 @@ def _plan_line(source: outputs.SourceReport) -> str:
     if "files" in source:
         return f"{count_of(source['files'], 'file')}, {count_of(source['bytes'], 'byte')}"
     return f"{count_of(source['pending_offsets'], 'offset')} " + source_line(source).partition(", ")[2]
+
+
+def _plan_notes(source: outputs.SourceReport) -> list[str]:
+    """The notes on a source without those that are among the notes and errors of the plan, with what to do."""
+    without: outputs.SourceReport = {
+        **source,
+        "skipped": [one for one in source.get("skipped", ()) if "fix" not in one],
+        "changed": [],
+        "settling": [],
+    }
+    return source_notes(without)
 
 
 def show_status(value: Sequence[outputs.Status]) -> None:
@@ -109,9 +120,10 @@ def _show_run(run: outputs.RunReport, shown: set[str]) -> None:
     seconds = run["duration_seconds"].get("ingest") or 0
     rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
     quarantined = rows["malformed"] + rows["late"] + rows["rejected"]
+    mode = "" if run["mode"] == "incremental" else f" ({run['mode']})"
     print(
         f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
-        f"quarantined {quarantined:,}  published {rows['published']:,}  {run['run_id']}"
+        f"quarantined {quarantined:,}  published {rows['published']:,}  {run['run_id']}{mode}"
     )
     for warning in run["quality"].get("warnings") or ():
         print(f"    warning: {warning}")

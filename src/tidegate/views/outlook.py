@@ -23,6 +23,7 @@ from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.files import check_files
 from tidegate.runs.preflight.gather import Pending, find_pending, gather_facts
 from tidegate.runs.preflight.tables import AT_A_GLANCE, check_ahead, check_damage, check_quarantine
+from tidegate.runs.recovery.after_commit import find_unsent
 from tidegate.runs.recovery.side_jobs import describe_unfinished_work, list_unfinished_work
 from tidegate.runs.reports.report import RunReport, load_report, new_report, read_newest
 from tidegate.runs.reports.verdicts import (
@@ -55,6 +56,7 @@ from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read, digest_transform
 from tidegate.state.lease import LeaseState, read_lease
+from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.sinks_fit import check_sinks_fit
 
@@ -103,6 +105,7 @@ def look_ahead(
     behind = describe_behind(sinks)
     disagreement = _find_disagreement(paths, facts, rereads, rollback is not None)
     disagreement = disagreement or _error_of(lambda: check_damage(paths, at_most=files_at_most))
+    unsent = [] if disagreement else find_unsent(paths, facts.settled)
     coming = _look_unless_changed(project, paths, spec, facts, connections or Connections(), disagreement)
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
@@ -112,17 +115,18 @@ def look_ahead(
         *([] if rollback is None else [describe_rollback(rollback)]),
         *(describe_unfinished_work(name, intent) for intent in begun),
         *(one.describe() for one in list_unfinished(paths, reports)),
-        *_describe_unfinished(paths, spec, facts, is_refused=bool(disagreement)),
+        *_describe_unfinished(paths, spec, facts, unsent, is_refused=bool(disagreement)),
         *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
         *behind,
         *coming.notes,
     ]
-    errors = [*_find_unwritable(paths, coming.has_new or bool(facts.unpublished)), *disagreement]
+    errors = [*_find_unwritable(paths, coming.has_new or bool(facts.unpublished), bool(unsent)), *disagreement]
     exit_code = 65 if hold is not None and spec.quality.on_critical == "hold" and not errors else None
     errors += [*_find_sink_mismatch(project, paths, spec, facts), *coming.errors]
     if coming.has_new or facts.in_flight is not None or read_user_code(project, spec):
         errors += _error_of(lambda: check_files(project, spec))
-    is_unfinished = bool(begun) or rollback is not None or bool(facts.unpublished) or facts.in_flight is not None
+    errors = _drop_repeated(errors)
+    is_unfinished = bool(begun or unsent or facts.unpublished) or rollback is not None or facts.in_flight is not None
     has_work = is_unfinished or coming.has_new or bool(behind)
     # No error for status: a writer may be about to give the right to read its file.
     unread = None if is_unfinished or coming.has_new else unread_error(paths, coming.sources)
@@ -176,9 +180,17 @@ def _error_of(check: Callable[[], object]) -> list[TidegateError]:
     return []
 
 
-def _find_unwritable(paths: PipelinePaths, has_rows: bool) -> list[TidegateError]:
-    """Find why this user could not take the lease, or, with ``has_rows``, not publish."""
-    folders = [paths.state, *([paths.table, paths.quarantine] if has_rows else [])]
+def _drop_repeated(errors: Sequence[TidegateError]) -> list[TidegateError]:
+    """The errors in their order, each text once: two checks may find the same."""
+    return list({str(error): error for error in errors}.values())
+
+
+def _find_unwritable(paths: PipelinePaths, has_rows: bool, has_unsent: bool) -> list[TidegateError]:
+    """Find why this user could not take the lease, or, with ``has_rows``, not publish; with ``has_unsent`` only
+    quarantined records are left to publish."""
+    folders = [paths.state]
+    folders += [paths.table] if has_rows else []
+    folders += [paths.quarantine] if has_rows or has_unsent else []
     return [error for folder in folders if (error := storage.find_unwritable(folder, paths.state)) is not None]
 
 
@@ -220,13 +232,15 @@ def _describe_waiting(waiting: WaitingIncrement) -> str:
 
 def _list_held_work(paths: PipelinePaths) -> list[HeldWork]:
     held = list_held_side_jobs(paths)
-    return [{"kind": one["kind"], "run_id": one["run_id"], "partitions": one["what"]} for one in held]
+    return [
+        {"kind": one["kind"], "run_id": one["run_id"], "partitions": one["what"], "runs": one["runs"]} for one in held
+    ]
 
 
 def _describe_held_work(name: str, work: HeldWork) -> str:
     run_id = quote_word(work["run_id"])
     return (
-        f"held: {work['kind']} {work['run_id']}: {work['partitions']}; live runs continue; decide with `tidegate "
+        f"held: {work['kind']} {work['run_id']}: {work['partitions']}; {work['runs']}; decide with `tidegate "
         f'release {name} {run_id} --reason "..."` or `tidegate discard {name} {run_id} --reason "..."`'
     )
 
@@ -238,9 +252,14 @@ def _describe_decided(decided: Decided) -> str:
     )
 
 
-def _describe_unfinished(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, *, is_refused: bool) -> list[str]:
+def _describe_unfinished(
+    paths: PipelinePaths, spec: PipelineSpec, facts: Facts, unsent: Sequence[BatchManifest], *, is_refused: bool
+) -> list[str]:
     """Describe what earlier runs have left for the next one to finish."""
     notes = []
+    if unsent:
+        records = count_of(sum(file.rows for manifest in unsent for file in manifest.quarantine_files), "record")
+        notes.append(f"{records} of published batches are not in the quarantine table yet")
     if facts.unpublished:
         rows = count_of(sum(manifest.staged for manifest in facts.unpublished), "row")
         notes.append(f"staged and not published: {count_of(len(facts.unpublished), 'batch', 'batches')}, {rows}")
