@@ -22,6 +22,8 @@ from tidegate.runs.rollback import look_at_rollback
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import read_log
 from tidegate.table.publish.delivery import list_deliveries
+from tidegate.views.outlook import plan_pipeline
+from tidegate.views.status import project_status
 
 OLD, NEW = {"id", "kind", "day", "size"}, {"id", "kind", "day", "weight"}
 
@@ -85,7 +87,10 @@ def test_killed_while_it_is_finished(world_of: Any) -> None:
         with changed():
             world.kill(refresh(world, stop=Stop(nth=point)))
             assert check_columns(world) in (OLD, NEW)
-            assert done(refresh(world))["outcome"] == "published"
+            report = done(refresh(world))
+            assert report["outcome"] == "published"
+            said = report["table"]["columns"]
+            assert ({*said["before"]}, {*said["after"]}) == (OLD, NEW)
             assert check_columns(world) == NEW
             run_live(world)
             assert check_columns(world) == NEW
@@ -123,7 +128,12 @@ def test_a_held_one_is_not_released_over_an_increment_with_the_old_columns(world
         refuse_all(patch)
         with changed():
             held = refresh(world).error
-            assert isinstance(held, HeldError) and str(held.next_run).startswith("is refused with SCHEMA_CHANGE")
+            refused = "runs that have something to read are refused (SCHEMA_CHANGE) until it is released, or "
+            assert isinstance(held, HeldError) and refused in str(held.next_run)
+            ahead, [row] = plan_pipeline(world.project, NAME), project_status(world.project, NAME)
+            said = [note for note in [*ahead["notes"], *row["notes"]] if note.startswith("held: refresh")]
+            said += [one["message"] for one in row["trouble"] if one["kind"] == "held"]
+            assert [one.partition("; ")[2][: len(refused)] for one in said] == [refused] * 3
         with columns("size", "integer", pa.int32()):
             assert isinstance(world.run(world.new_run_id()).error, HeldError)
     assert code_of(decide(world, "release")) == "BACKFILL_OUTDATED"

@@ -150,7 +150,8 @@ def render_report() -> str:
         _fields(TABLE, table_figures(nowhere, [], Increment("r", [], []), published=True, whole=True)),
         "A rollback adds `rolled_back_to`, the version whose rows the table has again, and with `--then leave-out` "
         "`left_out`: `{records, rows, batches: [[query id, first, last]]}`, what stays taken and is not in the "
-        "table.\n",
+        "table. A refresh or backfill that changed the columns of the table adds `columns`: `{before, after}`, each "
+        "`{name: type}`.\n",
         "## sinks[]\n",
         _fields(SINK, Sink.__annotations__),
         "## error\n",

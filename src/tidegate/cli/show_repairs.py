@@ -53,8 +53,8 @@ def show_backfill(value: outputs.BackfillPlan) -> None:
             print(f"    {describe_older(older)}")
     if (columns := value["columns"]) is not None:
         before, after = columns["before"], columns["after"]
-        unknown = "columns: unknown, since there is no file to infer them from"
-        print(f"  {unknown if after is None else describe_columns(before, after)}")
+        unknown = "unknown, since there is no file to infer them from"
+        print(f"  columns: {unknown if after is None else describe_columns(before, after)}")
     if value["hindrance"] is None:
         each = "each interval" if len(value["intervals"]) > 1 else "it"
         print(f"  would: rebuild {each} with one Spark driver, in one version of the table, if it passes the gate")

@@ -13,6 +13,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.words import count_of, escape_line, list_first
 from tidegate.runs.reports.report import ROW_KEYS
 from tidegate.spark.driver.progress import READING, describe_event
+from tidegate.table.schema import describe_columns
 
 if TYPE_CHECKING:
     from tidegate.core import outputs
@@ -87,6 +88,8 @@ def _show_table(report: outputs.RunReport) -> None:
             f"  rebuilt: {list_first(report['rebuilt'], _PARTITIONS_AT_MOST)}, in the place of "
             f"{count_of(table.get('rows_removed', 0), 'row')} in {count_of(table.get('files_removed', 0), 'file')}"
         )
+    if "columns" in table:
+        print(f"  columns: {describe_columns(table['columns']['before'], table['columns']['after'] or {})}")
 
 
 def _changed_line(report: outputs.RunReport) -> str:

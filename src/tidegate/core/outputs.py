@@ -201,6 +201,8 @@ class TableFigures(TypedDict, total=False):
     """A rollback's: the version whose rows the table has again."""
     left_out: LeftOut
     """A rollback's with ``--then leave-out``: what stays taken, and is not in the table."""
+    columns: Columns
+    """A refresh's or backfill's that changed the columns of the table."""
 
 
 class LeftOut(TypedDict):
@@ -414,11 +416,12 @@ class LeaseRow(TypedDict):
 
 
 class HeldWork(TypedDict):
-    """A backfill or a refresh that waits for a decision, and holds nothing but itself."""
+    """A backfill or a refresh that waits for a decision; ``runs`` says what becomes of runs meanwhile."""
 
     kind: str
     run_id: str
     partitions: str
+    runs: str
 
 
 class Ahead(TypedDict):

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from tidegate.core import outputs, storage
 from tidegate.core.paths import PipelinePaths
-from tidegate.rework.backfill.held import KINDS, decide_backfill, is_held_backfill, list_held
+from tidegate.rework.backfill.held import KINDS, decide_backfill, describe_runs, is_held_backfill, list_held
 from tidegate.runs.decide import decide
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import load_report
@@ -37,13 +37,14 @@ _BOTH: tuple[Ruling, ...] = ("release", "discard")
 class HeldWork(TypedDict):
     """Work that waits for a person's decision since a time; from the state folder alone.
 
-    ``what`` names the partitions of a backfill or refresh; ``mark`` distinguishes it from others that were, or will be,
-    held under the same run id: a decision is on one of them."""
+    ``what`` names the partitions of a backfill or refresh, ``runs`` what becomes of runs meanwhile; ``mark``
+    distinguishes it from others that were, or will be, held under the same run id: a decision is on one of them."""
 
     run_id: str
     mark: str
     kind: HeldKind
     what: str
+    runs: str
     reasons: list[str]
     since: str | None
     choices: list[Ruling]
@@ -103,6 +104,7 @@ def _describe_increment(verdict: StoredVerdict, kind: HeldKind, since: str | Non
         "mark": _mark(sorted(verdict.batches), verdict.folds),
         "kind": kind,
         "what": "",
+        "runs": "later runs wait for it" if kind == "increment" else "later runs continue",
         "reasons": [str(reason) for reason in verdict.reasons],
         "since": since,
         "choices": choices,
@@ -118,6 +120,7 @@ def list_held_side_jobs(paths: PipelinePaths) -> list[HeldWork]:
             "mark": _mark(intent.app_id, intent.app_version, one["rebuilt"]),
             "kind": "refresh" if one["mode"] == "refresh" else "backfill",
             "what": held.label,
+            "runs": describe_runs(changes_columns=held.changes_columns),
             "reasons": _failed_rules(one),
             "since": one["ended_at"],
             "choices": list(_BOTH),

@@ -160,7 +160,9 @@ def _list_notes(paths: PipelinePaths, facts: Facts, look: Look) -> list[str]:
     before, after = facts.table.schema_json if facts.table is not None else "", look.restore.schema_json
     if before and not extends(after, before):
         columns = describe_columns(column_texts(before), column_texts(after))
-        notes.append(f"{columns}; change schema and transform back first, or the next run is refused (SCHEMA_CHANGE)")
+        notes.append(
+            f"columns: {columns}; change schema and transform back first, or the next run is refused (SCHEMA_CHANGE)"
+        )
     if (pending := load_rollback(paths)) is not None:
         notes.append(describe_rollback(pending))
     if pending_intents(paths):

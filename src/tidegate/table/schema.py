@@ -287,7 +287,7 @@ def describe_columns(before: dict[str, str], after: dict[str, str]) -> str:
     changes += [f"{name} {kind} is new" for name, kind in after.items() if name not in before]
     kept = [name for name in before if name in after and before[name] != after[name]]
     changes += [f"{name} {before[name]} becomes {after[name]}" for name in kept]
-    return f"columns: {'; '.join(changes) or 'the same as now'}"
+    return "; ".join(changes) or "the same as now"
 
 
 def merge_schemas(schemas: Sequence[str], name: str) -> str:

@@ -321,7 +321,7 @@ def _describe_held(row: Status) -> list[str]:
     held = [] if row["held"] is None else [f"run {row['held']['run_id']} is held"]
     held += [f"run {one['run_id']} waits for a decision; later runs continue" for one in row["waiting"]]
     for job in row["held_work"]:
-        held.append(f"{job['kind']} {job['run_id']} is held ({job['partitions']}); live runs continue")
+        held.append(f"{job['kind']} {job['run_id']} is held ({job['partitions']}); {job['runs']}")
     return held
 
 

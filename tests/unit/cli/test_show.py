@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.held import NAME, Held
 from tests.support.page_outputs import shown
 from tidegate.cli.show_repairs import show_backfill
 from tidegate.cli.show_runs import show_causes, show_report
+from tidegate.cli.show_status import show_status
 from tidegate.core.words import count_of
-from tidegate.runs.reports.report import new_report
+from tidegate.runs.reports.report import new_report, save_report
 from tidegate.spark.driver.progress import describe_event
+from tidegate.views.status import project_status
 
 
 def _row(detail: str | None, example: str | None) -> dict[str, Any]:
@@ -180,3 +184,23 @@ def test_a_refresh_shows_the_columns_before_and_after(capsys: pytest.CaptureFixt
     columns = {"before": before, "after": after}
     show_backfill({"pipeline": "erp", "intervals": [interval], "sinks": [], "columns": columns, "hindrance": None})
     assert capsys.readouterr().out.strip() == shown("refresh --dry-run, columns")
+
+
+def test_a_run_that_is_not_incremental_shows_its_mode(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    held = Held(tmp_path)
+    for number, mode in enumerate(("incremental", "rollback", "refresh")):
+        report = new_report(NAME, f"R{number}")
+        report.mode, report.outcome = mode, "published"
+        save_report(held.paths, report)
+    show_status(project_status(held.project, NAME))
+    shown = capsys.readouterr().out
+    assert "  R0\n" in shown and "  R1 (rollback)\n" in shown and "  R2 (refresh)\n" in shown
+
+
+def test_columns_that_a_refresh_changed_are_in_its_report(capsys: pytest.CaptureFixture[str]) -> None:
+    report = new_report("orders", "r1")
+    report.outcome, report.rebuilt = "published", ["the whole table"]
+    report.table = {"version": 3, "path": "t", "rows_added": 1, "files_added": 1}
+    report.table["columns"] = {"before": {"a": "INT", "b": "STRING"}, "after": {"a": "BIGINT"}}
+    show_report(report.to_json())
+    assert "  columns: b STRING leaves; a INT becomes BIGINT\n" in capsys.readouterr().out

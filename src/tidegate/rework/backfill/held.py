@@ -64,6 +64,8 @@ class Held:
     """The table's files that stay, with ``--keep-older``."""
     before: Mapping[str, object] = field(default_factory=dict)
     """The figures of the report before these partitions; earlier versions did not save all of them."""
+    changes_columns: bool = False
+    """Whether rows with the columns of now do not fit the table until this is released."""
 
     @property
     def label(self) -> str:
@@ -81,15 +83,31 @@ class Held:
         return set() if self.intent.report is None else set(self.intent.report["rebuilt"])
 
 
+def describe_runs(*, changes_columns: bool) -> str:
+    """What becomes of runs while a backfill or refresh is held."""
+    if not changes_columns:
+        return "live runs continue"
+    return (
+        "runs that have something to read are refused (SCHEMA_CHANGE) until it is released, or schema and transform "
+        "make the columns of the table again"
+    )
+
+
 def keep_held(
-    side: PipelinePaths, intent: PublishIntent, interval: Interval, before: RunReport, stays: Sequence[DataFile] = ()
+    side: PipelinePaths,
+    intent: PublishIntent,
+    interval: Interval,
+    before: RunReport,
+    stays: Sequence[DataFile] = (),
+    *,
+    changes_columns: bool = False,
 ) -> None:
     """Save what held partitions would publish, the files that stay, and the figures of the report ``before`` that.
 
     Each attempt has its own folder, so a stale process cannot change its successor's."""
     files = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in stays]
     figures = {key: value for key, value in before.to_json().items() if key in _FIGURES}
-    held = Held(interval.within, intent, interval.but_older, files, figures)
+    held = Held(interval.within, intent, interval.but_older, files, figures, changes_columns)
     storage.replace(side.state / _HELD, storage.dump_json(held))
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.errors import HeldError, TidegateError
-from tidegate.core.outputs import RuleResult, SourceReport
+from tidegate.core.outputs import Columns, RuleResult, SourceReport, TableFigures
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of, list_first
@@ -39,7 +39,7 @@ from tidegate.rework.backfill.hand_over import (
     refuse_pending,
     within_pipeline,
 )
-from tidegate.rework.backfill.held import keep_held, remove_held_figures, report_held
+from tidegate.rework.backfill.held import describe_runs, keep_held, remove_held_figures, report_held
 from tidegate.rework.backfill.lineage import describe_partition
 from tidegate.rework.backfill.side_job import (
     Built,
@@ -74,7 +74,7 @@ from tidegate.table.log.state import (
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.origins import READ_AGAIN, Batch
 from tidegate.table.publish.plan import KEEPS_OLDER, WITHIN, Changes, Rework
-from tidegate.table.schema import extends
+from tidegate.table.schema import column_texts, extends
 from tidegate.table.upsert.folded import fold_unpublished
 
 MADE_BY = "tidegate.made_by"
@@ -188,6 +188,9 @@ def _report_after(before: RunReport, path: Path, rebuild: Rebuild, *, is_last: b
         "rows_added": figures.get("rows_added", 0) + published,
         "rows_removed": figures.get("rows_removed", 0) + sum(file.rows for file in finding.replaced),
     }
+    columns = _compare_columns(figures, rebuild)
+    if columns["before"] != columns["after"]:
+        report.table["columns"] = columns
     if finding.excluded.total:
         count = count_of(finding.excluded.total, "record")
         report.add_note(
@@ -271,22 +274,18 @@ def hold(context: RunContext, rebuild: Rebuild, *, is_last: bool) -> HeldError:
     plan = _plan_swap(context, rebuild, report)
     context.lease.check()
     interval, older = rebuild.finding.interval, rebuild.finding.older
-    keep_held(rebuild.built.side, plan, interval, context.report, [] if older is None else older.stays)
+    stays = [] if older is None else older.stays
+    changes_columns = not extends(rebuild.scope.table.schema_json, plan.schema_json)
+    keep_held(rebuild.built.side, plan, interval, context.report, stays, changes_columns=changes_columns)
     if is_last:
         report_held(context.report, report, interval)
-    next_run = "is not affected: live runs continue"
-    if not extends(rebuild.scope.table.schema_json, plan.schema_json):
-        next_run = (
-            "is refused with SCHEMA_CHANGE if it has something to read, until this is released, or schema and "
-            "transform make the columns of the table again"
-        )
     return errors.BACKFILL_HELD(
         where=f"run {plan.run_id} of pipeline {context.name}",
         label=interval.label,
         reasons="; ".join(rebuild.built.verdict.reasons),
         name=context.name,
         run_id=quote_word(plan.run_id),
-        next_run=next_run,
+        next_run=("" if changes_columns else "is not affected: ") + describe_runs(changes_columns=changes_columns),
     )
 
 
@@ -323,6 +322,16 @@ def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
         whole_files=[one for built in builts for one in built.whole_files],
     )
     return Rebuild(scope, finding, built)
+
+
+def _compare_columns(figures: TableFigures, rebuild: Rebuild) -> Columns:
+    """The columns of the table before the command, of which ``figures`` are known, and after this interval."""
+    now, built = column_texts(rebuild.scope.table.schema_json), rebuild.built
+    is_replaced = built.manifests and (built.files or rebuild.finding.interval.replaces_all)
+    return {
+        "before": figures["columns"]["before"] if "columns" in figures else now,
+        "after": column_texts(built.manifests[-1].schema_json) if is_replaced else now,
+    }
 
 
 def _check_columns(context: RunContext, manifests: Sequence[BatchManifest]) -> None:

@@ -18,6 +18,7 @@ from tidegate.runs.reports.report import RunState
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.state.lease import LeaseState, read_lease
+from tidegate.table.schema import describe_columns
 from tidegate.views.faults import (
     STATE_FAULTS,
     UNREADABLE,
@@ -86,6 +87,8 @@ class RunPage:
     logs: list[KeptFile] = field(default_factory=list)
     spark: list[SparkLink] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    columns: str = ""
+    """How a refresh or backfill changed the table's columns."""
     newer: str | None = None
     older: str | None = None
 
@@ -166,6 +169,8 @@ def _fill(page: RunPage, project: Project, paths: PipelinePaths, report: Uncheck
     ]
     page.notes = [str(note) for note in (report.get("notes") or [])]
     page.notes += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
+    if (columns := (report.get("table") or {}).get("columns")) is not None:
+        page.columns = describe_columns(columns["before"], columns["after"])
     try:
         page.undecided = find_held_work(paths, row.run_id)
     except STATE_FAULTS:
