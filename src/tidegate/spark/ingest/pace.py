@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LARGEST_REPORT_BYTES = 64 << 10
+_REPORTS_AT_ONCE = 10_000
+"""Another program may send faster than reports are read."""
 _WINDOW_SECONDS = 60.0
 """The rate is that of the last minute."""
 _PAUSE_SECONDS = 10.0
@@ -47,7 +49,7 @@ class ReportListener:
     def receive(self) -> Mapping[tuple[str, str], Report]:
         """Receive what has come, and return of each (source, task) the report with the most."""
         with contextlib.suppress(OSError):  # also BlockingIOError: no more has come
-            while True:
+            for _ in range(_REPORTS_AT_ONCE):
                 with contextlib.suppress(ValueError):
                     report = Report.of(self._socket.recv(_LARGEST_REPORT_BYTES), self._token)
                     if report is not None and report.done >= self._done_by(report):

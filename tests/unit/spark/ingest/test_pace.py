@@ -102,6 +102,24 @@ def test_what_is_no_report_of_a_task_is_passed_over(listener: ReportListener) ->
     assert [one.done for one in listener.receive().values()] == [4], "no position is behind the end of its part"
 
 
+class _Flooded(socket.socket):
+    """A socket to which another program sends as fast as it is read."""
+
+    received = 0
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.received += 1
+        assert self.received <= 100_000, "the driver only reads what another program sends"
+        self.sendto(b"no report", self.getsockname())
+        return super().recv(size, flags)
+
+
+def test_a_program_that_sends_without_end_does_not_hold_the_driver_up(listener: ReportListener) -> None:
+    listener._socket = _Flooded(fileno=listener._socket.detach())
+    _send(listener, ("a", 4, 1))
+    assert [one.done for one in listener.receive().values()] == [4]
+
+
 def test_a_meter_without_a_listener_does_no_harm(listener: ReportListener) -> None:
     gone = listener.address_of("s")
     listener._socket.close()
