@@ -175,11 +175,10 @@ BACKFILL_TABLE_CHANGED = Condition(
 BACKFILL_OUTDATED = Condition(
     "BACKFILL_OUTDATED",
     UsageError,
-    "runs have changed {label} since it was rebuilt ({changed}): publishing the rebuilt rows would remove the rows of "
-    "these runs from the table",
+    "the table was changed since {label} was rebuilt ({changed}): publishing the rebuilt rows would undo the change",
     next_run="is not affected; the table stays as it is",
     fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id, which includes the '
-    "rows added since",
+    "change",
 )
 
 BACKFILL_NOT_RESUMABLE = Condition(

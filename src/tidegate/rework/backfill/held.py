@@ -25,7 +25,7 @@ from tidegate.runs.deliver import deliver_run
 from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
-from tidegate.runs.reports.report import RunReport
+from tidegate.runs.reports.report import FINAL_OUTCOMES, RunReport, load_report
 from tidegate.runs.reports.verdicts import Answer, check_reason
 from tidegate.runs.rework import is_over, open_rework
 from tidegate.spec.project import Project
@@ -49,6 +49,7 @@ _TABLE_COUNTS: tuple[Literal["files_added", "files_removed", "rows_added", "rows
     *("rows_added", "rows_removed"),
 )
 _NAMED_AT_MOST = 5
+_OF_RUNS = "the records or state of the runs"
 _LEFT = "partitions are left: "
 """The prefix of a note that holds until the work is resumed."""
 
@@ -171,8 +172,24 @@ def is_held(folder: Path) -> bool:
 
 def list_held(paths: PipelinePaths) -> list[Held]:
     """What is held, of each command as one."""
-    jobs = (_held_attempts(job) for job in storage.list_folders(paths.backfills))
-    return [held for attempts in jobs if (held := _read_newest(attempts)) is not None]
+    return [held for held, _ in _list_held_jobs(paths)]
+
+
+def list_held_attempts(paths: PipelinePaths) -> list[Path]:
+    """The folders of what is held."""
+    return [folder for _, attempts in _list_held_jobs(paths) for folder in attempts]
+
+
+def _list_held_jobs(paths: PipelinePaths) -> list[tuple[Held, list[Path]]]:
+    """What is held, with the folders of its attempts, of each command."""
+    jobs = [_held_attempts(job) for job in storage.list_folders(paths.backfills)]
+    found = [(held, attempts) for attempts in jobs if (held := _read_newest(attempts)) is not None]
+    return [(held, attempts) for held, attempts in found if not _is_decided(load_report(paths, held.run_id), held)]
+
+
+def _is_decided(report: RunReport | None, held: Held) -> bool:
+    """Return whether a decision was carried out, by a process that was killed before it removed the attempts."""
+    return report is not None and (report.outcome in FINAL_OUTCOMES or held.rebuilt <= set(report.rebuilt))
 
 
 def list_held_files(paths: PipelinePaths) -> list[FileToRemove]:
@@ -223,8 +240,8 @@ def decide_backfill(
     """``release`` or ``discard`` a held backfill, and return its report. Without ``submit`` the next run feeds further
     sinks.
 
-    Raises UsageError BACKFILL_OUTDATED when runs have changed the partition since it was built, DECIDED_ALREADY when an
-    earlier command did the opposite, and REASON_MISSING.
+    Raises UsageError BACKFILL_OUTDATED when the partition, or the columns of the table, were changed since it was
+    built, DECIDED_ALREADY when an earlier command did the opposite, and REASON_MISSING.
     """
     check_reason(answer.reason)
     kind = _kind_of(project, name, run_id) or KINDS[0]
@@ -232,7 +249,7 @@ def decide_backfill(
         job = _job(context.paths, Rework(name, kind, run_id))
         attempts = _held_attempts(job)
         held = _read_newest(attempts)
-        is_done = is_over(context) or (held is not None and held.rebuilt <= set(context.report.rebuilt))
+        is_done = is_over(context) or (held is not None and _is_decided(context.report, held))
         if held is not None and not is_done:
             ruling: outputs.Ruling = {
                 "decision": answer.decision,
@@ -291,32 +308,35 @@ def _drop(context: RunContext, held: Held, ruling: outputs.Ruling, *, is_last: b
 
 
 def _check_unchanged(context: RunContext, held: Held, files: Sequence[DataFile]) -> None:
-    intent = held.intent
-    now = {file.path for file in files if Interval(held.within).holds(file.partition)}
-    then = {file.path for file in intent.files_to_remove} | {file.path for file in held.stays}
-    recorded = intent.companion.table_files if intent.companion is not None else None
-    has_other_quarantine = recorded is not None and recorded != digest_files(list_data_files(context.paths.quarantine))
-    given, is_outdated = intent.hand_over, False
-    assert context.facts is not None
-    if given is not None:
-        is_outdated = not is_unchanged(context.paths, context.facts, given)
-    elif intent.replaces_schema and context.facts.table is not None:
-        fits = extends(context.facts.table.schema_json, intent.schema_json)
-        is_outdated = not fits and describe_pending(context.paths, context.facts) is not None
-    if now != then or has_other_quarantine or is_outdated:
+    changed = _describe_change(context, held, files)
+    if changed is not None:
         raise errors.BACKFILL_OUTDATED(
-            where=f"run {intent.run_id} of pipeline {context.name}",
+            where=f"run {held.run_id} of pipeline {context.name}",
             label=held.label,
-            changed=_describe_change(len(now ^ then), is_outdated=is_outdated),
+            changed=changed,
             name=context.name,
-            run_id=intent.run_id,
+            run_id=held.run_id,
         )
 
 
-def _describe_change(files: int, *, is_outdated: bool) -> str:
-    if files:
-        return count_of(files, "file")
-    return "the records or state of the runs" if is_outdated else "quarantined records"
+def _describe_change(context: RunContext, held: Held, files: Sequence[DataFile]) -> str | None:
+    """What was changed since the held partitions were rebuilt; None for nothing."""
+    intent, facts = held.intent, context.facts
+    assert facts is not None and facts.table is not None, "it has rows to replace"
+    now = {file.path for file in files if Interval(held.within).holds(file.partition)}
+    then = {file.path for file in intent.files_to_remove} | {file.path for file in held.stays}
+    if now != then:
+        return count_of(len(now ^ then), "file")
+    recorded = intent.companion.table_files if intent.companion is not None else None
+    if recorded is not None and recorded != digest_files(list_data_files(context.paths.quarantine)):
+        return "quarantined records"
+    if intent.hand_over is not None:
+        return None if is_unchanged(context.paths, facts, intent.hand_over) else _OF_RUNS
+    if extends(facts.table.schema_json, intent.schema_json):
+        return None
+    if not intent.replaces_schema:
+        return "its columns"
+    return None if describe_pending(context.paths, facts) is None else _OF_RUNS
 
 
 def _job(paths: PipelinePaths, work: Rework) -> Path:

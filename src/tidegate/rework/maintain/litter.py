@@ -16,7 +16,7 @@ from typing import Literal
 
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths, encode_run_id
-from tidegate.rework.backfill.held import is_held
+from tidegate.rework.backfill.held import list_held_attempts
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.recover import find_dead_attempts
 from tidegate.runs.reports.report import FINAL_OUTCOMES
@@ -95,7 +95,8 @@ def _find_jobs(paths: PipelinePaths) -> list[Path]:
     named = {paths.state / file.source for intent in intents for file in intent.files_to_add}
     jobs = [*storage.list_folders(paths.backfills), *storage.list_folders(paths.replays)]
     attempts = [one for job in jobs for one in storage.list_folders(job)]  # each has a unique name
-    return [one for one in attempts if not is_held(one) and not any(file.is_relative_to(one) for file in named)]
+    held = list_held_attempts(paths)
+    return [one for one in attempts if one not in held and not any(file.is_relative_to(one) for file in named)]
 
 
 def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: str | None) -> Litter:

@@ -12,7 +12,7 @@ from tests.support.readers import read_agreed
 from tidegate.core import storage
 from tidegate.core.errors import UsageError
 from tidegate.rework.backfill import held
-from tidegate.rework.backfill.held import decide_backfill
+from tidegate.rework.backfill.held import decide_backfill, list_held
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.reports.verdicts import Answer
 
@@ -43,6 +43,18 @@ def test_a_released_day_in_the_middle_says_how_to_go_on(tmp_path: Path) -> None:
     assert [row["id"] for row in read_agreed(kept.paths.table)] == [2]
 
 
+def test_rows_that_lack_a_column_of_the_table_by_now_are_not_released(tmp_path: Path) -> None:
+    """A run has added it meanwhile, to rows of another day."""
+    kept = hold(tmp_path, is_last=True)
+    kept.columns["more"] = "string"
+    kept.publish([{"id": 3, "city": "Bergen", "n": 1, "more": "x"}])
+    with pytest.raises(UsageError) as refused:
+        decide(kept, "release")
+    assert refused.value.code == "BACKFILL_OUTDATED" and "city=Oslo was rebuilt (its columns)" in refused.value.message
+    assert len(read_agreed(kept.paths.table)) == 3
+    assert decide(kept, "discard")["outcome"] == "discarded"
+
+
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("first, then", [("release", "discard"), ("discard", "release")])
 def test_the_opposite_of_what_was_done_is_refused(
@@ -61,6 +73,7 @@ def test_the_opposite_of_what_was_done_is_refused(
         patched.setattr(held.storage, "remove_tree", kill)
         with pytest.raises(Killed):
             decide(kept, first)
+    assert list_held(kept.paths) == [] and ("staging", "state") in kept.foresee()
     with pytest.raises(UsageError) as refused:
         decide(kept, then)
     assert (refused.value.code, refused.value.exit_code) == ("DECIDED_ALREADY", 64)

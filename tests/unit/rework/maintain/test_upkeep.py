@@ -18,6 +18,8 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.core.paths import PipelinePaths
+from tidegate.rework.backfill.held import keep_held
+from tidegate.rework.backfill.span import Interval
 from tidegate.rework.maintain.command import maintain_pipeline, preview_maintenance
 from tidegate.rework.maintain.compact import find_expired
 from tidegate.rework.maintain.litter import find_litter, remove_litter
@@ -284,10 +286,12 @@ def test_jobs_beside_the_runs_that_were_stopped_go_and_held_ones_stay(tmp_path: 
     paths = Kept(tmp_path).paths
     for job in ("backfills/killed", "backfills/held", "backfills/begun", "replays/killed", "replays/begun"):
         storage.replace(paths.state / job / "token" / "staging" / "rows.parquet", b"1")
-    storage.replace(paths.backfills / "held" / "token" / "held.json", b"{}")
     there, aside = (FileToAdd(f"{job}/begun/token/staging/rows.parquet", "x", 1, 1) for job in ("backfills", "replays"))
     companion = PublishIntent("orders", "B", "quarantine", "{}", [], "begun", 0, -1, files_to_add=[aside])
     intent = PublishIntent("orders", "B", "table", "{}", [], "begun", 0, -1, files_to_add=[there], companion=companion)
+    keep_held(
+        paths.beside("backfills/held/token"), replace(intent, run_id="H"), Interval({}), new_report("orders", "H")
+    )
     assert look(paths) == {
         "staging": [f"{job}/{name}/token" for job, name in (("backfills", "begun"), ("backfills", "killed"),
                                                             ("replays", "begun"), ("replays", "killed"))]
