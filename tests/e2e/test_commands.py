@@ -63,7 +63,7 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
     pipeline.expect_rows([{"id": "a", "amount": 1}])
     pipeline.expect_aside("data/inbox/a.json", 2, '{"id": "b", "amount": -1}', "amount_in_range")
     pipeline.expect_aside("data/inbox/a.json", 3, "torn")
-    plan = json.loads(pipeline.tidegate("plan", NAME, "--json"))
+    plan = json.loads(pipeline.call("plan", NAME, "--json"))
     assert (plan["has_new"], plan["held"], plan["sources"]["orders"]["files"]) == (True, None, 1)
     assert not pipeline.state.exists(), "plan wrote something"
 
@@ -117,11 +117,11 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
     )
     assert {(row["reason"], row["records"]) for row in listed} == {("amount_in_range", 1), ("malformed", 1)}
     shown = check_output(
-        "quarantine-show", pipeline.tidegate("quarantine", "show", NAME, "--reason", "malformed", "--json")
+        "quarantine-show", pipeline.call("quarantine", "show", NAME, "--reason", "malformed", "--json")
     )
     assert [(row["raw"], row["position"]) for row in shown] == [("torn", {"file": "data/inbox/a.json", "line": 3})]
     for command in (("status",), ("plan", NAME), ("quarantine", "list", NAME), ("quarantine", "show", NAME)):
-        assert pipeline.tidegate(*command).strip(), f"{command} says nothing to people"
+        assert pipeline.call(*command).strip(), f"{command} says nothing to people"
 
 
 def test_a_wrong_schema_on_the_first_day(make_pipeline: MakePipeline) -> None:
@@ -166,25 +166,25 @@ def test_wrong_use_and_bad_files(make_pipeline: MakePipeline, tmp_path: Path) ->
     """Exit code 64, and every fault of a file at once, with its line."""
     pipeline = make_pipeline(SOURCE)
     pipeline.tidegate("run", expect=64)
-    pipeline.tidegate("run", "nosuch", expect=64)
-    pipeline.tidegate("nosuch", expect=64)
-    pipeline.tidegate("run", NAME, "--run-id", "", expect=64)
-    pipeline.tidegate("run", NAME, "--no-such-option", expect=64)
-    pipeline.tidegate("release", NAME, "nothing held", "--reason", "because", expect=64)
+    pipeline.call("run", "nosuch", expect=64)
+    pipeline.call("nosuch", expect=64)
+    pipeline.call("run", NAME, "--run-id", "", expect=64)
+    pipeline.call("run", NAME, "--no-such-option", expect=64)
+    pipeline.call("release", NAME, "nothing held", "--reason", "because", expect=64)
     empty = tmp_path / "empty"
     empty.mkdir()
     _tidegate(empty, "--project", str(empty), "status", expect=64)
-    assert json.loads(pipeline.tidegate("validate", "--json")) == []
+    assert json.loads(pipeline.call("validate", "--json")) == []
 
     spec = pipeline.root / "jobs" / NAME / "pipeline.yaml"
     spec.write_text(spec.read_text().replace("format: json", "formt: jsn") + "triger: once\n")
-    faults = json.loads(pipeline.tidegate("validate", "--json", expect=64))
+    faults = json.loads(pipeline.call("validate", "--json", expect=64))
     lines = {fault["line"] for fault in faults}
     texts = spec.read_text().splitlines()
     for key in ("formt", "triger"):
         assert next(number for number, text in enumerate(texts, 1) if key in text) in lines, (key, faults)
     assert any("format" in fault["fix"] for fault in faults)
-    pipeline.tidegate("run", NAME, expect=64)
+    pipeline.call("run", NAME, expect=64)
     assert not any((pipeline.state / name).exists() for name in ("checkpoint", "ledger.sqlite", "intake"))
 
     pipeline.write_spec(SOURCE)

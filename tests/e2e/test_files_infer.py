@@ -15,6 +15,7 @@ from pyarrow import orc
 from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.support.readers import read_agreed
 from tests.support.scene import NAME
+from tidegate.core.errors import DisagreementError, UsageError
 
 _DAY = datetime.date(2026, 1, 1)
 
@@ -29,7 +30,7 @@ def _pack(kind: str, **columns: Any) -> bytes:
 
 
 def _schema(pipeline: Pipeline) -> str:
-    return str(pipeline.report("plan", NAME)["sources"]["orders"]["schema"])
+    return str(json.loads(pipeline.call("plan", NAME, "--json"))["sources"]["orders"]["schema"])
 
 
 def test_json(make_pipeline: MakePipeline) -> None:
@@ -37,9 +38,9 @@ def test_json(make_pipeline: MakePipeline) -> None:
     assert _schema(pipeline) == "infer"
     failed = pipeline.put("day=2026-01-01/bad.json", "no JSON\n")
     pipeline.expect_aside(failed, 1, "no JSON")
-    error = pipeline.report("run", NAME, expect=64)["error"]
-    assert error["code"] == "SCHEMA_NOT_INFERRED"
-    assert f"none of 1 files, first {failed}, holds a record" in error["message"]
+    with pytest.raises(UsageError, match=f"none of 1 files, first {failed}, holds a record") as refused:
+        pipeline.run()
+    assert refused.value.code == "SCHEMA_NOT_INFERRED"
 
     pipeline.put("day=2026-01-01/a.json", '{"id": 1, "tags": ["x"], "at": {"lat": 1.5}}\n{"id": 2, "none": null}\n')
     rows = [{"at": {"lat": 1.5}, "id": 1, "none": None, "tags": ["x"], "day": _DAY}]
@@ -71,10 +72,10 @@ def test_json(make_pipeline: MakePipeline) -> None:
     pipeline.run()
     pipeline.check()
     pipeline.write_spec(f"path: data/inbox\nformat: json\nschema: '{schema}, more INT'")
-    error = pipeline.report("run", NAME, expect=78)["error"]
-    assert error["code"] == "SPEC_CHANGED"
-    assert "sources.orders.schema: " in error["message"]
-    pipeline.tidegate("repair", NAME)
+    with pytest.raises(DisagreementError, match=r"sources\.orders\.schema: ") as disagreed:
+        pipeline.run()
+    assert disagreed.value.code == "SPEC_CHANGED"
+    pipeline.call("repair", NAME)
     pipeline.put("day=2026-01-03/e.json", '{"id": 6, "more": 7}\n')
     pipeline.run()
     found = {row["id"]: row.get("more") for row in read_agreed(pipeline.table)}

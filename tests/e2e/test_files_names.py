@@ -84,7 +84,7 @@ def test_names_times_and_endings(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(JSON_SOURCE)
     _offer_names(pipeline)
     _offer_endings(pipeline)
-    planned = json.loads(pipeline.tidegate("plan", NAME, "--json"))["sources"]["orders"]
+    planned = json.loads(pipeline.call("plan", NAME, "--json"))["sources"]["orders"]
     report = pipeline.report("run", NAME)
     pipeline.check()
 
@@ -103,7 +103,7 @@ def test_names_times_and_endings(make_pipeline: MakePipeline) -> None:
     os.truncate(inbox / "100%.json", 5)
     (inbox / "é.json").unlink()
     os.utime(inbox / "x[y].json", (5, 5))  # the same content is no change
-    second = pipeline.report("run", NAME)
+    second = pipeline.run()
     assert second["outcome"] == "nothing_new"
     source = second["sources"]["orders"]
     wanted = {f"data/inbox/{name}" for name in ("plain.json", "a b.json", "100%.json")}
@@ -112,7 +112,7 @@ def test_names_times_and_endings(make_pipeline: MakePipeline) -> None:
     by_path = {change["path"]: change for change in source["changed"]}
     assert by_path["data/inbox/100%.json"]["now"]["size"] == 5
     assert source["vanished"] == ["data/inbox/é.json"]
-    third = pipeline.report("run", NAME)["sources"]["orders"]
+    third = pipeline.run()["sources"]["orders"]
     assert "changed" not in third and "vanished" not in third, "reported once"
     pipeline.check()
 
@@ -125,7 +125,7 @@ def test_names_times_and_endings(make_pipeline: MakePipeline) -> None:
     # A record this long is kept whole, with its line.
     torn = '{"id": "' + "T" * (2 << 20)
     pipeline.expect_aside(pipeline.put("long_torn.json", torn + "\n"), 1, torn)
-    last = pipeline.report("run", NAME)
+    last = pipeline.run()
     assert last["rows"]["read"] == 3
     assert [change["path"] for change in last["sources"]["orders"]["changed"]] == ["data/inbox/é.json"]
     pipeline.check()

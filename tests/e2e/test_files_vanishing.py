@@ -6,8 +6,11 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import MakePipeline
 from tests.support.scene import NAME, kill_when
+from tidegate.core.errors import TryAgainError
 
 SOURCE = "path: {path}\nformat: json\nschema: id STRING, amount INT\noptions: {{maxFilesPerTrigger: 1}}"
 
@@ -93,8 +96,9 @@ def test_changed_while_it_was_read(make_pipeline: MakePipeline) -> None:
     path = pipeline.put("growing.json", '{"id": "first", "amount": 1}\n')
     growing = pipeline.root / path
     pipeline.write_transform(GROW.format(path=str(growing), until=1 << 20))
-    error = pipeline.report("run", NAME, expect=75)["error"]
-    assert error["code"] == "FILE_CHANGING" and path in error["message"]
+    with pytest.raises(TryAgainError, match=path) as refused:
+        pipeline.run()
+    assert refused.value.code == "FILE_CHANGING"
     assert not pipeline.table.exists()
 
     size = growing.stat().st_size

@@ -13,6 +13,7 @@ import pytest
 from tests.support.project import in_session
 from tests.support.readers import read_agreed
 from tests.support.scene import Scene, kill_when
+from tidegate.runs.steps import run_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,11 +83,11 @@ def scene(tmp_path: Path, kafka_broker: Broker, topics: Topics) -> Any:
 def test_runs_kills_losses_and_repairs(scene: KafkaScene, topics: Topics, spark: SparkSession) -> None:
     # Two deliveries, the second one's run killed when its manifest appears.
     scene.produce("a")
-    assert scene.report("run", NAME)["rows"] == {
+    assert scene.run(submit=in_session(spark))["rows"] == {
         "read": 30, "malformed": 3, "entered": 27, "late": 0, "transformed": 27, "rejected": 0, "staged": 27,
         "published": 27, "superseded": 0, "duplicates": 0,
     }  # fmt: skip
-    assert scene.report("run", NAME)["outcome"] == "nothing_new"
+    assert scene.run(submit=in_session(spark))["outcome"] == "nothing_new"
     scene.produce("b")
     manifests = scene.state / "manifests"
     process = scene.start("run", NAME)
@@ -120,9 +121,9 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, topics: Topics, spark:
     topics.create(TOPIC, 2)
     scene.produce("e", 400)
     assert scene.report("run", NAME, expect=66)["error"]["code"] == "KAFKA_LOSS"
-    scene.tidegate("run", NAME, "--accept-loss", "created again")
+    run_pipeline(scene.project, NAME, "again", submit=in_session(spark), accept_loss="created again")
     scene.check()
-    assert scene.report("run", NAME)["outcome"] == "nothing_new"
+    assert scene.run(submit=in_session(spark))["outcome"] == "nothing_new"
 
 
 def test_a_broker_that_is_away_is_tried_again(scene: KafkaScene, spark: SparkSession) -> None:

@@ -23,5 +23,5 @@ def test_too_little_memory_is_named_with_the_batch_and_the_setting(make_pipeline
     assert "spark.driver.memory: 1024m" in failed["fix"] and "log: " in failed["where"]
     pipeline.write_transform(_TRANSFORM.replace("400_000_000", "4"))
     pipeline.expect_rows([{"id": "x", "letters": 4}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()

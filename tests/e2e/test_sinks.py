@@ -113,7 +113,7 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     (pipeline.root / "jobs" / NAME / "sinks.py").write_text(_CODE)
 
     first = _offer(pipeline, 1)
-    report = pipeline.report("run", NAME, "--run-id", "one")
+    report = pipeline.run("one", submit=submit)
     assert report["outcome"] == "published" and report["error"] is None
     assert [(sink["name"], sink["version"], sink["behind"]) for sink in report["sinks"]] == [
         ("foreach:sinks.py:Writer", 0, 0),
@@ -138,7 +138,7 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
         ("foreach_batch", 0, 1),
         ("console", 1, 0),
     ]
-    [status] = json.loads(pipeline.tidegate("status", NAME, "--json"))
+    [status] = json.loads(pipeline.call("status", NAME, "--json"))
     assert [sink["behind"] for sink in status["sinks"]] == [1, 1, 0]
     assert "sink foreach:sinks.py:Writer is 1 version behind" in " ".join(status["notes"])
 
@@ -187,7 +187,7 @@ def test_code_that_is_missing_is_refused_before_anything_is_read(make_pipeline: 
     report = pipeline.report("run", NAME, expect=64)
     assert report["error"]["code"] == "BAD_SINK" and f"jobs/{NAME}/sinks.py" in report["error"]["message"]
     assert report["outcome"] == "failed" and not pipeline.table.exists()
-    said = pipeline.tidegate("validate", expect=64)
+    said = pipeline.call("validate", expect=64)
     assert "the file is not there" in said
 
 

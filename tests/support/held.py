@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class Held:
     def project(self) -> Project:
         return load_project(self.root)
 
-    @property
+    @cached_property
     def paths(self) -> PipelinePaths:
         return self.project.paths(NAME)
 

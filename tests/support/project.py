@@ -9,6 +9,7 @@ A run has one of three modes, all of them the product's own code:
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -21,6 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from tidegate.cli.main import main
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.reports.report import new_run_id
 from tidegate.runs.steps import run_pipeline
@@ -164,6 +168,21 @@ class PipelineProject:
         value: dict[str, Any]
         value, _ = json.JSONDecoder().raw_decode(self.tidegate(*command, "--json", expect=expect))
         return value
+
+    def call(self, *command: str, expect: int = 0) -> str:
+        """As :meth:`tidegate`, in this process: for what a command prints and its exit code."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setattr(sys, "argv", ["tidegate", "--project", str(self.root), *command])
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            patch.setattr("signal.signal", lambda *a: None)
+            patch.setattr("tidegate.cli.work.command_line.printed", False)
+            main()
+        assert ended.value.code == expect, (
+            f"{command} exited {ended.value.code}: {_first_error(err.getvalue())}\n{out.getvalue()}\n{err.getvalue()}"
+        )
+        return out.getvalue()
 
     @property
     def counter(self) -> Path:
