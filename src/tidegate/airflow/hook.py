@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from tidegate.airflow import errors
 from tidegate.core.errors import UsageError
 from tidegate.core.process.tree import bind_to_parent, end_tree
-from tidegate.core.words import escape_controls
+from tidegate.core.words import escape_controls, shorten
 from tidegate.spark.driver.progress import describe_event, parse_marker
 from tidegate.spark.driver.submit import find_spark_submit, format_properties
 from tidegate.spec.faults import sounds_secret
@@ -212,7 +212,7 @@ def resolve_master(connection: Connection) -> str:
     try:
         parse_master(master)
     except ValueError:
-        fault = f"(type {connection.conn_type!r}) gives the master {_shorten(master)!r}, which is not one of "
+        fault = f"(type {connection.conn_type!r}) gives the master {_without_login(master)!r}, which is not one of "
         raise _refuse(conn_id, f"{fault}{MASTER_FORMS}") from None
     try:
         extra = json.loads(connection.extra) if connection.extra else {}
@@ -221,7 +221,7 @@ def resolve_master(connection: Connection) -> str:
     if not isinstance(extra, dict):
         raise _refuse(conn_id, "has an extra that is not a JSON object")
     if extra.get("deploy-mode") not in (None, "", "client"):
-        raise _refuse(conn_id, f"asks for deploy-mode {_shorten(str(extra['deploy-mode']))!r}; {_ONLY_CLIENT}")
+        raise _refuse(conn_id, f"asks for deploy-mode {_without_login(str(extra['deploy-mode']))!r}; {_ONLY_CLIENT}")
     return master
 
 
@@ -230,7 +230,6 @@ def _refuse(conn_id: str, fault: str) -> UsageError:
     return errors.SPARK_CONNECTION_INVALID(where=where, conn_id=conn_id, fault=fault)
 
 
-def _shorten(text: str) -> str:
-    # The part before an @ may be a login: it is not repeated.
-    text = text.rpartition("@")[2]
-    return text if len(text) <= 60 else text[:57] + "..."
+def _without_login(text: str) -> str:
+    """The text, shortened, without what is before an @: that may be a login."""
+    return shorten(text.rpartition("@")[2], 60)

@@ -15,7 +15,7 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def list_first(texts: Sequence[str], at_most: int, between: str = ", ") -> str:
+def list_first(texts: Sequence[str], at_most: int = 5, between: str = ", ") -> str:
     """``a, b and 3 more``: the first of some texts, and how many there are besides. Sentences have ``; `` between."""
     listed = between.join(texts[:at_most])
     left = len(texts) - at_most

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.words import list_first
 from tidegate.sinks.feed import SinkFault
 from tidegate.sinks.kafka_producer import KafkaFaults, TransactionalProducer, name_topics
 from tidegate.sinks.kafka_records import ColumnRecords, JsonRecords, Record, Targets, to_plain
@@ -39,7 +40,6 @@ from tidegate.table.publish.replace import plain_name
 _TRANSACTION_SECONDS = 900.0
 """The default limit of brokers, and the longest that consumers wait for a process that died."""
 _PIECE_SECONDS = 600.0
-_NAMED_AT_MOST = 5
 
 
 class KafkaFeeder:
@@ -178,13 +178,12 @@ class KafkaFeeder:
     def _refuse_missing(self, topics: Iterable[str], targets: Targets | None = None) -> None:
         missing = [topic for topic in topics if topic not in self._found]
         create = f"kafka-topics.sh --bootstrap-server {self._settings.address} --create --topic"
-        fix = "; ".join(f"{create} {topic}" for topic in missing[:_NAMED_AT_MOST])
+        fix = "; ".join(f"{create} {topic}" for topic in missing[:5])
         if missing and targets is None:
             raise self._faults.fault(f"there is no topic {missing[0]!r}", fix)
         if missing and targets is not None:
-            named = ", ".join(f"{topic!r}, named by {targets.topics[topic]}" for topic in missing[:_NAMED_AT_MOST])
-            more = f" and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
-            self._refuse(f"there is no topic {named}{more}", fix)
+            named = [f"{topic!r}, named by {targets.topics[topic]}" for topic in missing]
+            self._refuse(f"there is no topic {list_first(named)}", fix)
         for topic in topics:
             if self._found[topic].internal:
                 raise self._faults.fault(f"the topic {topic!r} is the brokers' own", "feed another topic")

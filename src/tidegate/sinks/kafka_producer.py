@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
-_NAMED_AT_MOST = 5
 _Result = TypeVar("_Result")
 _RECORD_SECONDS = 30
 """How long one record may wait for its acknowledgement."""
@@ -43,7 +42,7 @@ def name_topics(topics: Iterable[str]) -> str:
     names = list(topics)
     if not names:
         return ""
-    return f"topic{'s' * (len(names) > 1)} {list_first(names, _NAMED_AT_MOST)}, "
+    return f"topic{'s' * (len(names) > 1)} {list_first(names)}, "
 
 
 @dataclass

@@ -205,7 +205,7 @@ BATCH_UNBALANCED = Condition(
 SCHEMA_DRIFT = Condition(
     "SCHEMA_DRIFT",
     UsageError,
-    "{files} of source {source} {do} not fit the columns that were inferred and are kept: {differences}{more}",
+    "{files} of source {source} {do} not fit the columns that were inferred and are kept: {differences}",
     next_run="quarantines these files, whole, and reads the others",
     fix="send them with the columns that `tidegate plan {pipeline}` shows",
 )

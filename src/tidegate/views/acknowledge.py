@@ -21,7 +21,7 @@ from tidegate.runs.recovery.lost_rows import LostRows, acknowledge_lost_rows, li
 from tidegate.runs.reports.report import new_run_id
 from tidegate.runs.reports.verdicts import check_reason
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
-from tidegate.sources.files.findings import CHANGES_NAMED_AT_MOST, list_changed
+from tidegate.sources.files.findings import list_changed
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import FileState, Ledger, open_ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files, source_roots
@@ -66,7 +66,7 @@ class _Open(NamedTuple):
         """The first names of each kind that the command takes."""
         lost = dict.fromkeys(_partition_of(one) or one.path for one in self.lost)
         kinds = ([one["path"] for one in self.changed], list(lost))
-        return "; ".join(list_first(names, CHANGES_NAMED_AT_MOST) for names in kinds if names) or "none"
+        return "; ".join(list_first(names) for names in kinds if names) or "none"
 
 
 def _partition_of(lost: LostRows) -> str | None:

@@ -348,7 +348,6 @@ READERS_NEED = ("babel", "msgspec", "numpy", "pyarrow")
 OF_KAFKA = "confluent_kafka"
 _OF_PYTHON = re.compile(r"spark\.(pyspark\.python|archives|(executorEnv|yarn|kubernetes)\..*)")
 """Settings that decide which Python an executor has."""
-_HOSTS_NAMED_AT_MOST = 5
 
 
 def ask_executors(
@@ -414,10 +413,7 @@ def judge_answers(
     hosts: dict[Finding, list[str]] = {}
     for host, text in answers:
         hosts.setdefault(_judge(check, text, python, ranges), []).append(host)
-    return [
-        Finding(check, one.ok, f"{list_first(on, _HOSTS_NAMED_AT_MOST)}: {one.found}", one.fix)
-        for one, on in hosts.items()
-    ]
+    return [Finding(check, one.ok, f"{list_first(on)}: {one.found}", one.fix) for one, on in hosts.items()]
 
 
 def _judge(check: str, text: str, python: str, ranges: Mapping[str, SpecifierSet]) -> Finding:

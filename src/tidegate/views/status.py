@@ -253,8 +253,6 @@ def _add_lease_note(paths: PipelinePaths, value: Status, lease: LeaseState | Non
             value["notes"].append(reading)
 
 
-_NAMED_AT_MOST = 5
-
 KINDS: dict[TroubleKind, str] = {
     "held": "held",
     "failed": "failed",
@@ -331,16 +329,14 @@ def _count_lost(lost: Lost) -> str:
     files = [one for one, is_one in zip(lost["files"], is_file, strict=True) if is_one]
     of_table = [one for one in files if one["of"] == "table"]
     found = [describe_partition([*one["partition"].items()]) for one in of_table if one["partition"]]
-    partitions = f" ({list_first(sorted(set(found)), _NAMED_AT_MOST, ', ')})" if found else ""
+    partitions = f" ({list_first(sorted(set(found)))})" if found else ""
     whose = [f"of {count_of(len(of_table), 'file')}{partitions}"] if of_table else []
     if others := len(files) - len(of_table):
         whose.append(f"of {count_of(others, 'file')} of quarantine")
     rows = count_of(sum(one["rows"] for one in files), "row")
     found = [f"lost with damaged files and not rebuilt: {rows} {' and '.join(whose)}"] if files else []
     if lacking:
-        found.append(
-            f"quarantine was restored from an older copy and lacks {list_first(lacking, _NAMED_AT_MOST, ', ')}"
-        )
+        found.append(f"quarantine was restored from an older copy and lacks {list_first(lacking)}")
     return "; ".join(found)
 
 

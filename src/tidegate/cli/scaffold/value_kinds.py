@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import combinations
 
+from tidegate.core.words import shorten
 from tidegate.spec.ddl import DdlError, quote_name, refuse_twins
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -143,7 +144,7 @@ class Kinds:
         if len(self.kinds) > 1 and self.show_type() == "STRING":
             seen = sorted(self._seen.items(), key=lambda one: -one[1][0])
             kinds = [
-                f"{_WORDS[kind]} {_times(count)}" + f" ({_shorten(first)})" * (n > 0)
+                f"{_WORDS[kind]} {_times(count)}" + f" ({_show(first)})" * (n > 0)
                 for n, (kind, (count, first)) in enumerate(seen)
             ]
             yield f"{place} is STRING: {', '.join(kinds)}"
@@ -218,10 +219,9 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _shorten(value: object) -> str:
-    """A value as JSON, its beginning."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[:_LONGEST_EXAMPLE]}..."
+def _show(value: object) -> str:
+    """A value as JSON, without its middle where it is long."""
+    return shorten(json.dumps(value, ensure_ascii=False, default=str), _LONGEST_EXAMPLE)
 
 
 def _is_same_as_double(value: int | Decimal) -> bool:

@@ -222,7 +222,7 @@ def preview_maintenance(project: Project, name: str) -> Maintenance:
     notes = [*([] if clock is None else [clock]), *chores.notes]
     for source, one in chores.consumed.items():
         if one.files:
-            which = list_first([file.path for file in one.files], 5)
+            which = list_first([file.path for file in one.files])
             notes.append(
                 f"source {source}: {'archived' if spec.maintenance.source == 'archive' else 'deleted'}: {which}"
             )

@@ -76,7 +76,7 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
             if consumed.doubtful:
                 chores.notes.append(
                     f"source {name}: left alone, because they may have changed since they were read (their inodes did, "
-                    f"and of files above 32 KiB only the ends can be compared): {list_first(consumed.doubtful, 5)}"
+                    f"and of files above 32 KiB only the ends can be compared): {list_first(consumed.doubtful)}"
                 )
     return chores
 

@@ -29,7 +29,6 @@ from tidegate.table.quarantine.read import Found, known_reasons, walk_quarantine
 from tidegate.table.quarantined import QuarantineRow
 
 _NO_TEXT = "they have no text: a whole file in quarantine, or an empty value"
-_NAMED_AT_MOST = 5
 _RUNS_LOOKED_AT = 100
 _UNKNOWN_FILE = "their file is not in the ledger, so the values of its partition folders are unknown"
 Take = Callable[[str, str, str, str | None], None]
@@ -151,7 +150,7 @@ def choose(
                 left.discard(found.id)
             origins.take(found, choice, None if edits is None else edits[found.id], take)
     if left:
-        ids = list_first(sorted(left), _NAMED_AT_MOST)
+        ids = list_first(sorted(left))
         fault = f"{count_of(len(left), 'id')} in the file are not in quarantine: {ids}"
         raise errors.REPLAY_FILE(where=f"pipeline {spec.name}", fault=fault)
     if not choice.records and not choice.refused:

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 400
 _CAUSES_AT_MOST = 3
-_DAYS_AT_MOST = 5
 
 Within = Mapping[str, Sequence[str]]
 """{partition column: values}: the rows of these partitions."""
@@ -201,7 +200,7 @@ def _name_failing(of_days: Mapping[str, Sequence[RuleResult]]) -> dict[str, str]
         for one in results:
             if not one.success:
                 found.setdefault(one.rule, []).append(label)
-    return {rule: f" ({list_first(labels, _DAYS_AT_MOST)})" for rule, labels in found.items()}
+    return {rule: f" ({list_first(labels)})" for rule, labels in found.items()}
 
 
 def _judge(

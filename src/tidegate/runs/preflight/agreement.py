@@ -33,8 +33,6 @@ from tidegate.state.topics import Offsets, Positions, offsets_from_json, positio
 from tidegate.table.log.features import append_only, unsupported
 from tidegate.table.log.state import TableState
 
-_NAMED_AT_MOST = 5
-
 
 def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
@@ -143,7 +141,7 @@ def _check_old_job(facts: Facts, name: str) -> None:
     if found.files:
         files = count_of(len(found.files), "data file")
         sentences.append(f"the log names none of these, and plain readers see their rows: {files}: ")
-        sentences[-1] += list_first(found.files, _NAMED_AT_MOST, ", ")
+        sentences[-1] += list_first(found.files)
     for query, (counts, last) in found.batches.items():
         sentences.append(
             f"query {query} was at batch {counts} when the table was adopted, and has committed batch {last}"

@@ -178,7 +178,7 @@ def describe_undoing(paths: PipelinePaths, found: OldJob) -> list[str]:
         sentences.append(
             f"back up {count_of(len(found.files), 'data file')} with "
             f"{count_of(sum(one.rows for one in rows if one is not None), 'row')}"
-            f"{f' ({torn:,} cannot be read)' if torn else ''}: {list_first(found.files, _NAMED_AT_MOST, ', ')}"
+            f"{f' ({torn:,} cannot be read)' if torn else ''}: {list_first(found.files, _NAMED_AT_MOST)}"
         )
     if found.has_sink_log or found.files:
         sentences[-1] += f"; backups are kept in {paths.set_aside}"
@@ -193,7 +193,7 @@ def describe_undoing(paths: PipelinePaths, found: OldJob) -> list[str]:
             sentences.append(
                 f"leave {count_of(len(committed.elsewhere), 'file')} of that query as found: a later version has "
                 "replaced it, by a compaction or otherwise, and its rows may be in other files of the table now: "
-                f"compare versions, then roll back or delete them: {list_first(committed.elsewhere, 5, ', ')}"
+                f"compare versions, then roll back or delete them: {list_first(committed.elsewhere)}"
             )
     return sentences
 
@@ -205,7 +205,7 @@ def describe_reading(project: Project, spec: PipelineSpec, paths: PipelinePaths)
         are = "is" if len(lost) == 1 else "are"
         sentences.append(
             f"does not find {count_of(len(lost), 'file')} that the old job has read and the pipeline has not, and that "
-            f"{are} gone: {list_first(lost, _NAMED_AT_MOST, ', ')}; their rows are only in what is backed up"
+            f"{are} gone: {list_first(lost, _NAMED_AT_MOST)}; their rows are only in what is backed up"
         )
     return sentences
 

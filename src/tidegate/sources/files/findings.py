@@ -24,7 +24,6 @@ from tidegate.spec.project import Project
 if TYPE_CHECKING:
     from tidegate.core.outputs import BeforeStart, ChangedFile, LeftAlone, SourceReport
 
-CHANGES_NAMED_AT_MOST = 5
 _STARTS_NAMED_AT_MOST = 100
 """How many files from before a source's start a report names; it counts all of them."""
 
@@ -79,8 +78,8 @@ def unread_error(paths: PipelinePaths, sources: Mapping[str, SourceReport]) -> T
     )
 
 
-def _name_unread(unread: Sequence[LeftAlone]) -> str:
-    return list_first([f"{one['path']} ({one['why']})" for one in unread], CHANGES_NAMED_AT_MOST, ", ")
+def _name_unread(unread: Sequence[NotRead]) -> str:
+    return list_first([f"{one['path']} ({one['why']})" for one in unread])
 
 
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
@@ -144,7 +143,7 @@ def _change(source: str, path: str, size: int, mtime_ns: int, how: str | None, u
 def describe_changed(changed: Sequence[ChangedFile]) -> str:
     """Describe the first changes, each with the bytes that were not read, and count the others."""
     changes = [f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)" for one in changed]
-    return list_first(changes, CHANGES_NAMED_AT_MOST, "; ")
+    return list_first(changes, between="; ")
 
 
 def changed_error(spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[ChangedFile]) -> SourceLostError | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, list_first
 from tidegate.sources.files.batch_plan import Limits, write_batches
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.findings import note_first_look, summarise_scan, summarise_start
@@ -28,9 +28,6 @@ from tidegate.state.topics import FilePart
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import AdoptedSource, TriedLook
-
-
-_NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +279,5 @@ def _stat(path: str, as_read: str) -> NewFile | None:
 
 
 def _name(paths: Sequence[str]) -> str:
-    shown = ", ".join(sorted(set(paths))[:_NAMED_AT_MOST])
-    number = len(set(paths))
-    return f"{count_of(number, 'file')} ({shown}{', ...' if number > _NAMED_AT_MOST else ''})"
+    names = sorted(set(paths))
+    return f"{count_of(len(names), 'file')} ({list_first(names)})"

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.words import list_first
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.form import Form
 from tidegate.sources.readers.lines import Refused
@@ -31,9 +32,7 @@ class Wrong(NamedTuple):
     def of(cls, faults: Sequence[Fault], raw: bytes) -> Wrong:
         """The faults as one text."""
         texts = list(dict.fromkeys(str(fault._replace(path=fault.path[:_PATH_CHARACTERS])) for fault in faults))
-        more = f"; and {len(texts) - NAMED_AT_MOST} more" if len(texts) > NAMED_AT_MOST else ""
-        detail = "; ".join(texts[:NAMED_AT_MOST]) + more
-        return cls(detail.encode("utf-8", "replace").decode(), raw)
+        return cls(list_first(texts, NAMED_AT_MOST, "; ").encode("utf-8", "replace").decode(), raw)
 
 
 @dataclass(frozen=True)

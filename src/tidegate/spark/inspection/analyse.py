@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.errors import SourceLostError
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, list_first
 from tidegate.sources.files.content import NotTaken
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.intake import link_file
@@ -126,9 +126,6 @@ def _session(project: Project, spec: PipelineSpec, jars: Sequence[Path]) -> Spar
     return session
 
 
-_NAMED_AT_MOST = 5
-
-
 def foresee_schemas(
     spark: SparkSession, project: Project, paths: PipelinePaths, spec: PipelineSpec, folder: Path
 ) -> PipelineSpec | None:
@@ -181,13 +178,11 @@ def _refuse_drift(paths: PipelinePaths, name: str, source: FilesSource, folder: 
     ]
     if not faults:
         return
-    more = f"; and {len(faults) - _NAMED_AT_MOST} more" if len(faults) > _NAMED_AT_MOST else ""
     raise errors.SCHEMA_DRIFT(
         where=str(paths.spec),
         files=count_of(len(faults), "file"),
         source=name,
         do="does" if len(faults) == 1 else "do",
-        differences="; ".join(faults[:_NAMED_AT_MOST]),
-        more=more,
+        differences=list_first(faults, between="; "),
         pipeline=paths.name,
     )
