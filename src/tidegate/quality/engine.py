@@ -7,7 +7,6 @@ results of the ingest driver's Spark for a large increment are stored before its
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from tidegate.quality.rule_values import (
 )
 from tidegate.quality.suite import RuleSpec
 from tidegate.state.manifest import BatchKey, keys_from_json
+from tidegate.table.schema import fields_of
 
 EngineName = Literal["pandas", "spark"]
 
@@ -91,7 +91,7 @@ def choose_engine(rows: int, size_bytes: int, columns: int) -> EngineName:
 
 def read_column_types(schema_json: str) -> dict[str, str]:
     """Name to type of every top-level column of a Spark (or Delta) schema string; nested ones as ``map``..."""
-    types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    types = {field["name"]: field["type"] for field in fields_of(schema_json)}
     return {name: kind if isinstance(kind, str) else str(kind["type"]) for name, kind in types.items()}
 
 

@@ -20,6 +20,7 @@ from tidegate.core import storage
 from tidegate.quality import errors
 from tidegate.quality.engine import PANDAS_MEMORY_BYTES, RuleResult, StagedInput, hide_values
 from tidegate.quality.suite import RuleSpec, SuiteSpec
+from tidegate.table.schema import fields_of
 from tidegate.spec.faults import Fault
 from tidegate.table.upsert.columns import UpsertColumns
 
@@ -169,7 +170,7 @@ def _rank(row: str, order: Mapping[str, str]) -> str:
 
 def _add_view(connection: duckdb.DuckDBPyConnection, name: str, relation: Relation) -> None:
     """Make a view of a relation. Columns have the types of the schema, and are null where a file lacks them."""
-    fields = {field["name"]: _type(field["type"]) for field in json.loads(relation.schema_json)["fields"]}
+    fields = {field["name"]: _type(field["type"]) for field in fields_of(relation.schema_json)}
     source, stored = "(SELECT 1) WHERE false", set[str]()
     partitioned = list(relation.files[0][1]) if relation.files else []
     if relation.files:

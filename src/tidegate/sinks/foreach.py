@@ -9,7 +9,6 @@ version, also of one without rows that only replaces others.
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from tidegate.spec.models import ForeachSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.delivery import Delivery
+from tidegate.table.schema import fields_of
 
 
 class Closing(Protocol):
@@ -42,7 +42,7 @@ class ForeachFeeder:
     def __init__(self, sink: ForeachSink, paths: PipelinePaths, schema_json: str) -> None:
         self._paths = paths
         self._schema_json = schema_json
-        self._fields = json.loads(schema_json)["fields"]
+        self._fields = fields_of(schema_json)
         self._where = str(paths.job / sink.writer.partition(":")[0])
         check_added_columns(schema_json)
         with contextlib.redirect_stdout(sys.stderr):
@@ -91,7 +91,7 @@ def _close(
 
 def check_added_columns(schema_json: str) -> None:
     """Raise SinkFault when the table has a column with the name of one that the sink adds."""
-    for field in json.loads(schema_json)["fields"]:
+    for field in fields_of(schema_json):
         if field["name"].lower() in ADDED_COLUMNS:
             raise SinkFault(
                 f"the table has a column {field['name']}, and the sink adds one of this name",

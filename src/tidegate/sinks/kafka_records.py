@@ -23,7 +23,7 @@ from tidegate.sinks.rows import Value, read_file
 from tidegate.spec.models import KafkaSink
 from tidegate.spec.sink_checks import WANTED, find_sink_mismatches
 from tidegate.table.publish.delivery import Delivery
-from tidegate.table.schema import type_text
+from tidegate.table.schema import fields_of, type_text
 
 Encode = Callable[[Value], str]
 Row = dict[str, Value]
@@ -35,7 +35,7 @@ _IN_PIPELINE = "sinks in pipeline.yaml"
 
 def make_encoders(schema_json: str) -> dict[str, Encode]:
     """Return for each column a function from its value (as :func:`to_plain` returns it) to JSON text."""
-    return {field["name"]: _or_null(field["type"]) for field in json.loads(schema_json)["fields"]}
+    return {field["name"]: _or_null(field["type"]) for field in fields_of(schema_json)}
 
 
 def encode_row(row: Row, encoders: dict[str, Encode]) -> str:
@@ -200,7 +200,7 @@ class ColumnRecords:
         explain_topic: Callable[[str], tuple[str, str] | None],
         skip_hint: str,
     ) -> None:
-        fields = json.loads(schema_json)["fields"]
+        fields = fields_of(schema_json)
         for mismatch in find_sink_mismatches(sink, {one["name"]: type_text(one["type"]) for one in fields}):
             raise SinkFault(mismatch.message, where=_IN_PIPELINE, fix=mismatch.fix)
         sent = [column for column in WANTED if sink.topic is None or column != "topic"]
@@ -270,7 +270,7 @@ class ColumnRecords:
 def _find_key(key: str | None, schema_json: str) -> tuple[str, Callable[[object], str | bytes]] | None:
     if key is None:
         return None
-    fields = json.loads(schema_json)["fields"]
+    fields = fields_of(schema_json)
     for one in fields:
         if one["name"].lower() == key.lower():
             return one["name"], key_encoder(one["type"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from tidegate.core.words import escape_controls, escape_line
 from tidegate.sinks.feed import SinkFault
 from tidegate.table.log.state import DataFile, read_table_state
 from tidegate.table.publish.delivery import Delivery, delivered_rows
-from tidegate.table.schema import DataType
+from tidegate.table.schema import DataType, fields_of
 
 BATCH_ROWS = 1000
 
@@ -40,7 +39,7 @@ class Replaces:
 
 def find_replaces(delivery: Delivery, schema_json: str) -> Replaces:
     """What a delivery replaces, with partition values in the types of their columns."""
-    kinds = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    kinds = {field["name"]: field["type"] for field in fields_of(schema_json)}
     typed = [{name: _typed(text, kinds[name]) for name, text in one.items()} for one in delivery.partitions]
     return Replaces(typed, list(delivery.keys))
 
@@ -50,7 +49,7 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa
 
     Partition columns get the value of their folder; columns, and fields inside of them, that the file lacks are
     null."""
-    fields = json.loads(schema_json)["fields"]
+    fields = fields_of(schema_json)
     names = [field["name"] for field in fields]
     try:
         parquet = pq.ParquetFile(storage.address(table_path / file.path), pre_buffer=False)

@@ -38,6 +38,7 @@ from tidegate.table.log.state import (
 )
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.plan import ABANDONED, Changes, Rework, plan_rework
+from tidegate.table.schema import fields_of
 
 PART_FILES = 10_000
 PART_BYTES = 1 << 30
@@ -233,7 +234,7 @@ def find_date_column(name: str, table: TableState, settings: MaintenanceSpec) ->
     the table has no such column. Raises UsageError NO_DATE_PARTITION if the pipeline's own spec asks for it."""
     if settings.expire.partitions is None:
         return None
-    types = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
+    types = {field["name"]: field["type"] for field in fields_of(table.schema_json)}
     dates = [column for column in table.partition_columns if types.get(column) == "date"]
     if dates:
         return dates[0]

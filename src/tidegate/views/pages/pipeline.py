@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, rea
 from tidegate.table.log.snapshot import DataFile, data_file
 from tidegate.table.log.state import has_log, read_log
 from tidegate.table.quarantine.read import list_quarantine, show_quarantine
+from tidegate.table.schema import fields_of
 from tidegate.views.pages.pipelines import PipelineRow, look_at
 from tidegate.views.pages.runs import RunRow, Scheduled
 from tidegate.views.pages.specs import Map, describe_expected, list_expected, read_spec, read_specs
@@ -236,7 +236,7 @@ def look_at_table(project: Project, name: str) -> TablePart:
 
 
 def _list_columns(schema_json: str) -> list[tuple[str, str]]:
-    fields = json.loads(schema_json)["fields"]
+    fields = fields_of(schema_json)
     return [(str(one["name"]), str(kind if isinstance(kind := one["type"], str) else kind["type"])) for one in fields]
 
 
