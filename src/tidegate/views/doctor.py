@@ -36,8 +36,9 @@ from tidegate.sources.kafka.brokers import describe_brokers
 from tidegate.sources.kafka.settings import settings_of
 from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, check_master, explain_end, no_executors
+from tidegate.spark.driver.java import OLDEST_JAVA, find_java_home, find_java_version
 from tidegate.spark.driver.jvm import own_settings
-from tidegate.spark.driver.jvm_archive import OLDEST_JAVA, find_java_home, find_java_version, why_no_archive
+from tidegate.spark.driver.jvm_archive import why_no_archive
 from tidegate.spark.driver.order import NO_PYTHON, ExecutorsOrder, write_order
 from tidegate.spark.driver.packages import describe_mismatches, find_packages
 from tidegate.spark.driver.submit import Load, driver_died, find_application, plan_submit

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -24,6 +23,7 @@ from pathlib import Path
 from tidegate.core import storage
 from tidegate.core.errors import on_failure
 from tidegate.core.process.tree import bind_to_parent
+from tidegate.spark.driver.java import find_java_home
 from tidegate.spark.driver.jvm import driver_conf, jvm_options
 
 SWITCH = "TIDEGATE_JVM_ARCHIVE"
@@ -31,40 +31,12 @@ WARM_UP_JOB = Path(__file__).parents[1] / "session" / "warmup_job.py"
 """A run in small, inside Spark: the classes that it loads are those of the archive."""
 _FORM = "3"
 """Raise it when the way an archive is made changes: old ones are then no longer found."""
-OLDEST_JAVA = 17
-"""The oldest Java that Spark starts with."""
 _FREE_BYTES_WANTED = 1 << 30
 _WARM_UP_SECONDS = 180.0
 _DUMP_SECONDS = 300.0
 _KEPT_ARCHIVES = 4
-_VERSION_SECONDS = 20.0
 _WITHOUT = "no class archive (runs work without it, but take about 4 CPU-seconds more)"
 _RETRIED_AFTER_SECONDS = 86_400.0
-
-
-def find_java_home() -> Path | None:
-    """The JDK that ``spark-submit`` will use: ``JAVA_HOME``, or the one whose ``java`` is on the path."""
-    if home := os.environ.get("JAVA_HOME"):
-        return Path(home)
-    java = shutil.which("java")
-    return Path(java).resolve().parents[1] if java else None
-
-
-def find_java_version(java: Path) -> tuple[int, str] | None:
-    """The version of a ``bin/java``, such as (17, "17.0.2"), by the file ``release`` or else by what it prints.
-
-    None where it is another program.
-    """
-    with contextlib.suppress(OSError):
-        release = (java.resolve().parents[1] / "release").read_text(encoding="utf-8", errors="replace")
-        if (match := re.search(r'^JAVA_VERSION="((?:1\.)?(\d+)[^"]*)"', release, re.MULTILINE)) is not None:
-            return int(match[2]), match[1]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = [str(java), "-version"]
-        said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_VERSION_SECONDS)
-        if (match := re.search(r' version "((?:1\.)?(\d+)[^"]*)"', said.stderr)) is not None and not said.returncode:
-            return int(match[2]), match[1]
-    return None
 
 
 def find_spark_home() -> Path | None:

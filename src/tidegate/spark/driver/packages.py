@@ -20,7 +20,8 @@ from xml.sax.saxutils import quoteattr
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError, UsageError
 from tidegate.spark import errors
-from tidegate.spark.driver.jvm_archive import find_java_home, find_spark_home
+from tidegate.spark.driver.java import find_java_home
+from tidegate.spark.driver.jvm_archive import find_spark_home
 from tidegate.spec.models import PackageSpec
 from tidegate.spec.project import PROJECT_FILE, Project
 from tidegate.spec.spark_settings import describe_other_spark, name_file

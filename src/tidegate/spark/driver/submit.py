@@ -24,8 +24,9 @@ from tidegate.core.extras import check_spark
 from tidegate.core.process.tree import bind_to_parent, end_tree
 from tidegate.spark import errors
 from tidegate.spark.driver.cluster import choose_cores, cluster_conf
+from tidegate.spark.driver.java import check_java
 from tidegate.spark.driver.jvm import LAUNCHER_ENV, WORKER_CONF, driver_conf, jvm_options, own_settings
-from tidegate.spark.driver.jvm_archive import OLDEST_JAVA, ensure_archive, find_java_version
+from tidegate.spark.driver.jvm_archive import ensure_archive
 from tidegate.spark.driver.order import IngestOrder
 from tidegate.spark.driver.packages import find_packages
 from tidegate.spark.driver.progress import Event, parse_marker
@@ -190,28 +191,8 @@ def find_spark_submit() -> str:
     found = str(installed) if installed.exists() else shutil.which("spark-submit")
     if found is None:
         raise errors.SPARK_SUBMIT_MISSING(executable=sys.executable)
-    _check_java()
+    check_java()
     return found
-
-
-def _check_java() -> None:
-    """Raise UsageError JAVA_MISSING where Spark would not find a Java that it can use."""
-    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
-    where = f"the environment variable {'JAVA_HOME' if home else 'PATH'}"
-    why = ""
-    if home and not (Path(home) / "bin/java").exists():
-        why = f"JAVA_HOME is {home}, which is not a Java installation: it has no bin/java"
-    elif not home and on_path is None:
-        why = "there is no `java` on PATH"
-    else:
-        java = Path(home) / "bin/java" if home else Path(str(on_path))
-        version = find_java_version(java)
-        if version is None:
-            why = f"{java} is another program: it prints no version of Java"
-        elif version[0] < OLDEST_JAVA:
-            why = f"{java} is Java {version[1]}"
-    if why:
-        raise errors.JAVA_MISSING(where=where, task="Spark needs", why=why)
 
 
 def find_application(project: Project) -> Path:
