@@ -111,7 +111,7 @@ class Ruling(TypedDict):
     at: str
 
 
-class LeftAlone(TypedDict):
+class NotRead(TypedDict):
     """A file or folder that is not read, and why. ``fix`` is what a person can do to have it read; it is absent where a
     rule of the source says that it is not read, where a later run reads it by itself, and for a file that was read
     before. ``retry`` is true where the storage failed, so a retry may read it without a person."""
@@ -177,8 +177,8 @@ class SourceReport(TypedDict, total=False):
     offsets: dict[str, dict[str, list[int]]]
     unknown_fields: dict[str, str]
     unknown_records: int
-    skipped: list[LeftAlone]
-    settling: list[LeftAlone]
+    skipped: list[NotRead]
+    settling: list[NotRead]
     changed: list[Rewritten]
     vanished: list[str]
     lost: list[str]
@@ -766,8 +766,8 @@ class TriedLook(TypedDict):
 
     path: str
     files: int
-    settling: list[LeftAlone]
-    skipped: list[LeftAlone]
+    settling: list[NotRead]
+    skipped: list[NotRead]
 
 
 class Trial(TypedDict):

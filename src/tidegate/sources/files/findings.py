@@ -22,7 +22,7 @@ from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import BeforeStart, ChangedFile, LeftAlone, SourceReport
+    from tidegate.core.outputs import BeforeStart, ChangedFile, NotRead, SourceReport
 
 _STARTS_NAMED_AT_MOST = 100
 """How many files from before a source's start a report names; it counts all of them."""
@@ -42,7 +42,7 @@ def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport
     return summary
 
 
-def list_unread(sources: Mapping[str, SourceReport]) -> list[tuple[str, LeftAlone]]:
+def list_unread(sources: Mapping[str, SourceReport]) -> list[tuple[str, NotRead]]:
     """List (source, file or folder) of what cannot be read until a person changes something."""
     return [(name, one) for name, source in sources.items() for one in source.get("skipped", ()) if "fix" in one]
 

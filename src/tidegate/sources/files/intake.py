@@ -50,7 +50,7 @@ from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import LeftAlone
+    from tidegate.core.outputs import NotRead
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
@@ -63,7 +63,7 @@ class Admitted:
     """``links`` are in the intake now; ``gone`` [{path, why}] vanished or became unreadable since they were listed."""
 
     links: tuple[str, ...]
-    gone: tuple[LeftAlone, ...]
+    gone: tuple[NotRead, ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def admit(
     intake.mkdir(parents=True, exist_ok=True)
     if not entries:
         return Admitted((), ())
-    gone: list[LeftAlone] = []
+    gone: list[NotRead] = []
     files: list[NewFile] = []
     for entry in entries:
         folder = partition_folder(entry.partition)
@@ -146,11 +146,11 @@ def _place(
     return placed, not_there
 
 
-def _describe_gone(path: str, error: Exception) -> LeftAlone:
+def _describe_gone(path: str, error: Exception) -> NotRead:
     """Describe a file that was listed, and cannot be read now."""
     if not isinstance(error, OSError):
         return {"path": shown_path(path), "why": f"{error}: the next run looks again"}
-    gone: LeftAlone = {"path": shown_path(path), "why": f"listed, but not there to be read: {error.strerror}"}
+    gone: NotRead = {"path": shown_path(path), "why": f"listed, but not there to be read: {error.strerror}"}
     if isinstance(error, PermissionError):
         gone["fix"] = TO_READ
     return gone

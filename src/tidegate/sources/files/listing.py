@@ -43,18 +43,19 @@ TO_READ = "give the user of the runs the right to read it (chmod a+r), or move i
 _TO_LIST = "give the user of the runs the right to list and search it (chmod a+rx), or move it away"
 _TO_MOUNT = "check that its file system is mounted and healthy (findmnt, dmesg)"
 _TO_LINK = "mount or restore what it leads to, or remove the link"
-TO_FOLLOW = "name the folder in follow_links, or remove the link"
 _TO_REMOVE = "move it away: only regular files are read"
 
 
 class Skipped(NamedTuple):
     """A file or folder that is not read, and why. ``fix`` is what a person can do to have it read; it is empty where a
-    rule of the source says that it is not read. With ``retry`` the storage failed, and a retry may read it."""
+    rule of the source says that it is not read. With ``retry`` the storage failed, and a retry may read it; with
+    ``is_outside`` a link leads out of the source."""
 
     path: str
     why: str
     fix: str = ""
     retry: bool = False
+    is_outside: bool = False
 
 
 @dataclass
@@ -75,6 +76,10 @@ class Listing:
     def skip(self, path: str, why: str, fix: str = "") -> None:
         """Note what is not read."""
         self.skipped.append(Skipped(path, why, fix))
+
+    def skip_outside(self, path: str, why: str) -> None:
+        """Note a link that leads out of the source."""
+        self.skipped.append(Skipped(path, why, "name the folder in follow_links, or remove the link", is_outside=True))
 
     def skip_failed(self, path: str, what: str, error: OSError) -> None:
         """Note what the operating system did not let us look at."""
@@ -181,7 +186,7 @@ def _split(top: str) -> tuple[str, list[str]]:
 
 def _take_one(listing: Listing, path: str) -> None:
     if why := _leads_outside(listing, os.path.realpath(path)):
-        listing.skip(path, why, TO_FOLLOW)
+        listing.skip_outside(path, why)
     else:
         listing.files.append((path, os.stat(path)))
 
@@ -311,7 +316,7 @@ def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = Fals
         if entry.is_symlink():
             real = os.path.realpath(entry.path)
             if why := _leads_outside(listing, real):
-                listing.skip(entry.path, why, TO_FOLLOW)
+                listing.skip_outside(entry.path, why)
                 return None
             listing.links[entry.path] = real
         return found

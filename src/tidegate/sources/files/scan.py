@@ -53,7 +53,7 @@ from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
-    from tidegate.core.outputs import LeftAlone, Rewritten
+    from tidegate.core.outputs import NotRead, Rewritten
 
 POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
 """What happens to a file that changed after it was read, by ``on_change``; ``reread_tail`` reads appended lines."""
@@ -101,8 +101,8 @@ class FilesScan:
     """
 
     new: tuple[FileEntry, ...]
-    settling: tuple[LeftAlone, ...]
-    skipped: tuple[LeftAlone, ...]
+    settling: tuple[NotRead, ...]
+    skipped: tuple[NotRead, ...]
     changed: tuple[Rewritten, ...]
     vanished: tuple[str, ...]
     partition_columns: tuple[str, ...]
@@ -218,8 +218,8 @@ class _Look:
         self.spec, self.roots, self.now = spec, roots, now
         self.wait = OPEN_LINE_SECONDS if spec.settle is None else spec.settle
         self.fresh: list[FileEntry] = []
-        self.settling: list[LeftAlone] = []
-        self.skipped: list[LeftAlone] = []
+        self.settling: list[NotRead] = []
+        self.skipped: list[NotRead] = []
         self.changed: list[Rewritten] = []
         self.same: list[tuple[str, int, int, bool]] = []
         self.earlier: list[NewFile] = []
@@ -255,7 +255,7 @@ class _Look:
 
     def skip(self, path: str, why: str, fix: str = "", *, retry: bool = False) -> None:
         """Note a file that is not read, with what a person can do to have it read, and whether a retry may read it."""
-        one: LeftAlone = {"path": path, "why": why}
+        one: NotRead = {"path": path, "why": why}
         if fix:
             one["fix"] = fix
         if retry:
@@ -299,8 +299,8 @@ class _Look:
             except NotTaken as error:
                 self.skip(path, str(error))
             except OSError as error:
-                _, why, fix, retry = describe_failure(path, "cannot be read", error, TO_READ)
-                self.skip(path, why, fix, retry=retry)
+                one = describe_failure(path, "cannot be read", error, TO_READ)
+                self.skip(path, one.why, one.fix, retry=one.retry)
 
     def _at_lines(self, path: str, abs_path: str, found: os.stat_result, reader: int) -> None:
         if self._takes_pieces(path):
@@ -500,7 +500,7 @@ def _vanished(
 
 def place_in_partitions(
     pinned: tuple[str, ...] | None, spec: FilesSource, listing: Listing, entries: Sequence[FileEntry]
-) -> tuple[list[FileEntry], tuple[str, ...], list[LeftAlone]]:
+) -> tuple[list[FileEntry], tuple[str, ...], list[NotRead]]:
     """Set the partition values of the entries. All files of a source must have the same columns in folder names, since
     the others are read from the files."""
     columns, kinds = _schema_columns(spec), _column_types(spec) or {}
@@ -512,7 +512,7 @@ def place_in_partitions(
     if pinned is None:
         pinned = max((tuple(partition) for partition in by_folder.values()), key=len, default=())
     placed: list[FileEntry] = []
-    misplaced: list[LeftAlone] = []
+    misplaced: list[NotRead] = []
     for entry in entries:
         partition = by_folder[os.path.dirname(entry.abs_path)]
         if set(partition) != set(pinned):
