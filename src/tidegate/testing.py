@@ -118,7 +118,8 @@ class _Bench:
         columns = {source: list_columns(one) for source, one in spec.sources.items()}
         unknown = [source for source, found in columns.items() if found is None]
         if unknown:
-            raise spark_errors.NO_SCHEMA(where=f"jobs/{name}/pipeline.yaml", sources=", ".join(unknown))
+            where, why = f"jobs/{name}/pipeline.yaml", "a test has rows, and no files"
+            raise spark_errors.SCHEMA_NOT_INFERRED(where=where, name=", ".join(unknown), why=why)
         self.name = name
         self.ddl = {
             source: ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in found or ())

@@ -100,7 +100,7 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, topics: Topics, spark:
     shutil.rmtree(scene.state / "checkpoint")
     scene.produce("c")
     report = scene.run(submit=in_session(spark))
-    assert report["rows"]["read"] == 30 and "(CHECKPOINT_GONE: " in report["notes"][0]
+    assert report["rows"]["read"] == 30 and "(CHECKPOINT_TORN: " in report["notes"][0]
     scene.check()
 
     # Retention takes records that were not read yet: named exactly, accepted by a person, on record.

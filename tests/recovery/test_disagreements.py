@@ -186,7 +186,7 @@ def _edit_spec(before: str, after: str) -> Callable[[Scene], None]:
 
 _STATE = "data/state/orders"
 CHECKPOINT_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
-    "deleted": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
+    "deleted": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_TORN"),
     "without its metadata": (_remove(f"{_STATE}/checkpoint/metadata"), "CHECKPOINT_TORN"),
     "without its offsets": (_remove(f"{_STATE}/checkpoint/offsets"), "CHECKPOINT_TORN"),
     "without its newest offsets": (_remove(f"{_STATE}/checkpoint/offsets/2"), "CHECKPOINT_TORN"),

@@ -187,5 +187,5 @@ def test_columns_that_only_a_run_infers(spark: SparkSession, project: Path) -> N
         "version: 1\nname: prices\nschedule: null\nsources:\n"
         "  trades: {type: files, path: in, format: json, schema: infer}\n"
     )
-    with pytest.raises(UsageError, match="NO_SCHEMA: the columns of trades are not known without reading it"):
+    with pytest.raises(UsageError, match="SCHEMA_NOT_INFERRED: the columns of source trades cannot be inferred"):
         run_on_rows("prices", [{"trades": [{"id": 1}]}], project)

@@ -19,17 +19,9 @@ GX_LEFT_OUT_RESULTS = Condition(
 BAD_SUITE = Condition(
     "BAD_SUITE",
     UsageError,
-    "Great Expectations refuses rule {rule!r} ({rule_type}): {error}",
-    next_run="fails again until this is fixed",
-    fix="correct the rule's kwargs",
-)
-
-RULE_NOT_EVALUATED = Condition(
-    "RULE_NOT_EVALUATED",
-    UsageError,
-    "rule {rule!r} ({rule_type}) could not be evaluated: {info}",
-    next_run="checks the same increment again and fails at the same rule",
-    fix="correct the rule, then run again: the increment is kept",
+    "rule {rule!r} ({rule_type}) {fault}",
+    next_run="fails again until this is fixed; an increment that the rule was to check is kept",
+    fix="correct the rule and its kwargs, then run again",
 )
 
 DATA_DOCS_NOT_MADE = Condition(

@@ -102,18 +102,18 @@ def build_expectation(rule: RuleSpec, index: int) -> object:
             where=f"line {rule.line} of the suite" if rule.line else None,
             rule=rule.rule,
             rule_type=rule.type,
-            error=" ".join(str(error).split()),
+            fault=f"is refused by Great Expectations: {' '.join(str(error).split())}",
         ) from None
 
 
 def _read_answer(rule: RuleSpec, answer: ExpectationValidationResult) -> RuleResult:
     info = answer.exception_info or {}
     if info.get("raised_exception") or (info and "raised_exception" not in info):
-        raise errors.RULE_NOT_EVALUATED(
+        raise errors.BAD_SUITE(
             where=f"line {rule.line} of the suite" if rule.line else None,
             rule=rule.rule,
             rule_type=rule.type,
-            info=_find_complaint(info),
+            fault=f"could not be evaluated: {_find_complaint(info)}",
         )
     figures = answer.result or {}
     count = figures.get("unexpected_count") if rule.level == "row" else None

@@ -7,7 +7,6 @@ other file, changes none, and reaches no network.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,8 @@ from tidegate.core import storage
 from tidegate.quality import errors
 from tidegate.quality.engine import PANDAS_MEMORY_BYTES, RuleResult, StagedInput, hide_values
 from tidegate.quality.suite import RuleSpec, SuiteSpec
-from tidegate.table.schema import fields_of
 from tidegate.spec.faults import Fault
+from tidegate.table.schema import fields_of
 from tidegate.table.upsert.columns import UpsertColumns
 
 _BATCH, _TABLE, _OTHERS = "batch", "published", "others"
@@ -54,7 +53,7 @@ def judge_queries(rules: Sequence[RuleSpec], batch: Relation, others: Relation |
         One result per rule, in their order.
 
     Raises:
-        UsageError: RULE_NOT_EVALUATED, where a query fails.
+        UsageError: BAD_SUITE, where a query fails.
     """
     with _open(batch, others) as connection:
         return [_judge(connection, rule) for rule in rules]
@@ -97,11 +96,11 @@ def _judge(connection: duckdb.DuckDBPyConnection, rule: RuleSpec) -> RuleResult:
     except duckdb.Error as error:
         message = _first_line(error)
         of_the_query = isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException))
-        raise errors.RULE_NOT_EVALUATED(
+        raise errors.BAD_SUITE(
             where=f"line {rule.line} of the suite" if rule.line else None,
             rule=rule.rule,
             rule_type=rule.type,
-            info=message if of_the_query else hide_values(message),
+            fault=f"could not be evaluated: {message if of_the_query else hide_values(message)}",
         ) from None
     return RuleResult(rule.rule, rule.type, rule.severity, success=count == 0, unexpected_count=count)
 

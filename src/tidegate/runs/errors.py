@@ -40,15 +40,6 @@ TABLE_GONE = Condition(
     "read again; `tidegate repair {name} --dry-run` shows the choices",
 )
 
-TABLE_BEHIND = Condition(
-    "TABLE_BEHIND",
-    DisagreementError,
-    "an older copy of the table was restored: {found}",
-    next_run=UNTIL_FIXED,
-    fix="restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source; "
-    "`tidegate repair {name} --dry-run` shows the choices",
-)
-
 TABLE_DAMAGED = Condition(
     "TABLE_DAMAGED",
     DisagreementError,

@@ -220,10 +220,11 @@ START_UNKNOWN = Condition(
     "tidegate repair {pipeline} --rebuild",
 )
 
-STATIC_CHANGING = Condition(
-    "STATIC_CHANGING",
+FILE_CHANGING = Condition(
+    "FILE_CHANGING",
     TryAgainError,
-    "the file {file} of the static source {source} {change} while it was copied",
-    next_run="reads the source as it is then; nothing was read",
-    fix="replace static files as a whole (write under another name, then rename); then run again",
+    "{changes}",
+    next_run="reads the batch again, with the files as they are then; nothing is lost",
+    fix="let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:` for a stream; then "
+    "run again",
 )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from tidegate.core.errors import (
-    RESTORE_CHECKPOINT,
-    UNTIL_FIXED,
     Condition,
     DefectError,
     DisagreementError,
@@ -94,28 +92,12 @@ DRIVER_DIED = Condition(
     fix="{fix}; then `tidegate run {name}`",
 )
 
-NO_SCHEMA = Condition(
-    "NO_SCHEMA",
-    UsageError,
-    "the columns of {sources} are not known without reading it",
-    next_run="fails again until this is fixed; nothing was read",
-    fix="write its schema",
-)
-
 NO_SUCH_NAME = Condition(
     "NO_SUCH_NAME",
     UsageError,
     "{place} has {unknown}; the {kind} are: {known}",
     next_run="is not affected; nothing was changed",
     fix="use one of these names, or correct pipeline.yaml",
-)
-
-CHECKPOINT_GONE = Condition(
-    "CHECKPOINT_GONE",
-    DisagreementError,
-    "the checkpoint of query {query_id} is gone",
-    next_run=UNTIL_FIXED,
-    fix=RESTORE_CHECKPOINT,
 )
 
 UNSUPPORTED_OPERATION = Condition(
@@ -176,14 +158,6 @@ SCHEMA_NOT_INFERRED = Condition(
     "the columns of source {name} cannot be inferred: {why}",
     next_run="infers the columns from the files that are there then; nothing was read, nothing is lost",
     fix="write the columns: schema: id BIGINT, name STRING; what does not fit them goes to quarantine",
-)
-
-FILE_CHANGING = Condition(
-    "FILE_CHANGING",
-    TryAgainError,
-    "{paths} changed each time it was read",
-    next_run="reads the batch again",
-    fix="let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`",
 )
 
 SOURCE_NOT_USED = Condition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.core.errors import (
+    UNTIL_FIXED,
     Condition,
     DisagreementError,
     TryAgainError,
@@ -119,13 +120,13 @@ LEASE_LOST_PUBLISHING = Condition(
     fix="tidegate status {pipeline}",
 )
 
-TABLE_BEHIND_INTENT = Condition(
-    "TABLE_BEHIND_INTENT",
+TABLE_BEHIND = Condition(
+    "TABLE_BEHIND",
     DisagreementError,
-    "a publish of batches {first} to {last} was begun, but the table's log ends at batch {newest}: the table was "
-    "deleted or restored from an older copy",
-    next_run="fails again until this is fixed; nothing was moved",
-    fix="tidegate repair {pipeline} --dry-run",
+    "an older copy of the table was restored: {found}",
+    next_run=UNTIL_FIXED,
+    fix="restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices",
 )
 
 STAGED_FILES_LOST = Condition(

@@ -132,7 +132,7 @@ def test_an_increment_without_rows_has_its_columns() -> None:
 def test_a_query_reads_no_other_file(batch: Relation, source: str, tmp_path: Path) -> None:
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), other)
-    with pytest.raises(UsageError, match=r"RULE_NOT_EVALUATED.*custom.*file system operations are disabled"):
+    with pytest.raises(UsageError, match=r"BAD_SUITE.*custom.*file system operations are disabled"):
         count(f"SELECT * FROM {{batch}}, {source.format(other=other)}", batch)
 
 

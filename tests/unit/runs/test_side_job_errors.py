@@ -8,6 +8,7 @@ from tidegate.core import errors as core_errors
 from tidegate.core.errors import TidegateError
 from tidegate.rework import errors as rework_errors
 from tidegate.runs.opening import describe_for_side_job
+from tidegate.sources import errors as sources_errors
 from tidegate.spark import errors as spark_errors
 
 NEXT = "continues with its own work; nothing is lost, and the same command starts the failed part again"
@@ -31,9 +32,9 @@ NEXT = "continues with its own work; nothing is lost, and the same command start
             "chmod, then run the same command again with --run-id bf1",
         ),
         (
-            spark_errors.FILE_CHANGING(paths="a"),
-            "let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`; then run the "
-            "same command again with --run-id bf1",
+            sources_errors.FILE_CHANGING(changes="a changed"),
+            "let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:` for a stream; "
+            "then run the same command again with --run-id bf1",
         ),
     ],
 )

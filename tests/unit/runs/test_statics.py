@@ -357,7 +357,7 @@ def test_a_file_that_is_taken_away_while_it_is_copied(
     monkeypatch.setattr(pinned, "list_static", list_first)
     with pytest.raises(TryAgainError) as caught:
         pin(project, paths)
-    assert caught.value.code == "STATIC_CHANGING"
+    assert caught.value.code == "FILE_CHANGING"
     assert folders(paths) == [], "what was copied until then is not left behind"
 
 
@@ -373,7 +373,7 @@ def test_a_file_that_changes_while_it_is_copied(
     monkeypatch.setattr(shutil, "copyfile", copy)
     with pytest.raises(TryAgainError) as caught:
         pin(project, paths)
-    assert caught.value.code == "STATIC_CHANGING"
+    assert caught.value.code == "FILE_CHANGING"
     assert storage.read_json(paths.static_version("classes")) is None, "a mixture is never read"
 
 
@@ -392,7 +392,7 @@ def test_a_file_exchanged_for_a_link_while_it_is_pinned(
     monkeypatch.setattr(pinned, "list_static", list_then_exchange)
     with pytest.raises(TryAgainError) as caught:
         pin(project, paths)
-    assert caught.value.code == "STATIC_CHANGING"
+    assert caught.value.code == "FILE_CHANGING"
     assert not any("secret" in path.read_text() for path in paths.state.rglob("*.csv"))
 
 
@@ -514,7 +514,7 @@ def test_a_publish_between_listing_and_linking(
     monkeypatch.setattr(pinned, "list_data_files", list_first)
     with pytest.raises(TryAgainError) as caught:
         pin(project, paths, spec=TABLE)
-    assert caught.value.code == "STATIC_CHANGING"
+    assert caught.value.code == "FILE_CHANGING"
     assert list(texts(pin(project, paths, spec=TABLE)).values()) == ["day=1/b.parquet"]
 
 

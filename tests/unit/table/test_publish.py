@@ -163,7 +163,7 @@ def test_a_late_intent_that_overlaps_a_later_publish_is_dropped(stager: Stager) 
 
 
 def test_a_table_that_went_back_in_time_is_a_disagreement(stager: Stager) -> None:
-    with pytest.raises(DisagreementError, match="TABLE_BEHIND_INTENT"):
+    with pytest.raises(DisagreementError, match="TABLE_BEHIND"):
         publish(stager, plan(stager, [stager.stage(5, rows(1))], before=4))
     assert read_with_duckdb(stager.paths.table) == []
 

@@ -81,7 +81,7 @@ def test_pages_hold_no_path_of_a_machine(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
 def test_error_codes_named_in_pages_exist(path):
-    """A page that names CHECKPOINT_GONE must be told when the code is renamed."""
+    """A page that names CHECKPOINT_TORN must change when the code is renamed."""
     known = known_codes() | {"SPEC_ERROR"}
     prefixes = {code.split("_")[0] for code in known if "_" in code}
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`(?! in `)", read_page(path)))  # not a constant of a module

@@ -21,7 +21,6 @@ from tidegate.runs.preflight.facts import Facts, UnusableCheckpoint
 from tidegate.runs.preflight.table_log import find_end, was_written_by
 from tidegate.sources import errors as sources_errors
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.spark import errors as spark_errors
 from tidegate.state.batch_files import Given
 from tidegate.state.birth import Birth, Fingerprint, changed_keys, read_births
 from tidegate.state.checkpoint import CheckpointState
@@ -30,6 +29,7 @@ from tidegate.state.manifest import end_positions
 from tidegate.state.published import Published
 from tidegate.state.seal import CheckpointFiles, find_edited
 from tidegate.state.topics import Offsets, Positions, offsets_from_json, positions_from_json
+from tidegate.table import errors as table_errors
 from tidegate.table.log.features import append_only, unsupported
 from tidegate.table.log.state import TableState
 
@@ -95,7 +95,7 @@ def _check_table(facts: Facts, name: str) -> None:
     if facts.table.version < before.version or settled < before.batch_id:
         found = f"it is at version {facts.table.version}, batch {settled}; the last publish was "
         found += f"version {before.version}, batch {before.batch_id}"
-        raise errors.TABLE_BEHIND(where=f"pipeline {name}", name=name, found=found)
+        raise table_errors.TABLE_BEHIND(where=f"pipeline {name}", name=name, found=found)
 
 
 def _check_features(facts: Facts) -> None:
@@ -334,7 +334,8 @@ def check_checkpoint(facts: Facts, name: str) -> None:
         raise sources_errors.CHECKPOINT_TORN(where=where, name=name, faults="; ".join(checkpoint.faults))
     if not checkpoint.exists:
         if birth is not None and birth.query_id is not None:
-            raise spark_errors.CHECKPOINT_GONE(where=where, name=name, query_id=birth.query_id)
+            faults = f"the checkpoint of query {birth.query_id} is gone"
+            raise sources_errors.CHECKPOINT_TORN(where=where, name=name, faults=faults)
         if birth is None and _has_had_a_birth(facts):
             found = "the checkpoint and its birth record are gone"
             raise errors.CHECKPOINT_DIVERGED(where=where, name=name, found=found)

@@ -15,6 +15,7 @@ from tidegate.runs.restart.table_repair import list_damage
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.state.files import damaged, describe_damage
 from tidegate.state.manifest import StagedFile
+from tidegate.table import errors as table_errors
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent, pending_intents, staged_at
 from tidegate.table.publish.publish import find_hindrance
@@ -59,7 +60,7 @@ def compare_state(paths: PipelinePaths, facts: Facts, name: str) -> TidegateErro
             current = -1 if state is None else state.txns.get(intent.app_id, -1)
             if current < intent.app_version_before:
                 found = f"a publish was begun on a newer {intent.target}"
-                return errors.TABLE_BEHIND(where=f"pipeline {name}", name=name, found=found)
+                return table_errors.TABLE_BEHIND(where=f"pipeline {name}", name=name, found=found)
         check_staged(paths, facts, name)
         check_quarantine(paths)
         check_ahead(paths, facts)
@@ -121,7 +122,6 @@ _CHOICES = {
     "TABLE_GONE": _TABLE_CHOICES,
     "TABLE_REPLACED": _TABLE_CHOICES,
     "TABLE_BEHIND": _TABLE_CHOICES,
-    "TABLE_BEHIND_INTENT": _TABLE_CHOICES,
 }
 
 

@@ -140,7 +140,8 @@ class StaticFiles(StaticSource):
         return errors.STATIC_MISSING(where=where, source_name=self._name, pipeline=name, lacks=lacks, path=path)
 
     def _changing(self, entry: FileEntry, what: str) -> TryAgainError:
-        return errors.STATIC_CHANGING(file=entry.path, source=self._name, change=what)
+        changes = f"the file {entry.path} of the static source {self._name} {what} while it was copied"
+        return errors.FILE_CHANGING(changes=changes)
 
 
 def _stamp_of(path: Path) -> list[int]:

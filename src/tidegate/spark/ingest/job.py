@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
+from tidegate.sources import errors as sources_errors
 from tidegate.sources.files.unreadable import find_unreadable, quarantine_whole
 from tidegate.sources.kafka.offsets import watch_topics
 from tidegate.sources.registry import open_sources
@@ -240,7 +241,8 @@ def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> Non
     """Say why the batch is read again, or raise when it was for the last time: FILE_CHANGING, EXECUTOR_LOST."""
     if isinstance(cause, ReadAgain):
         if times >= _READ_AGAIN_AT_MOST:
-            raise errors.FILE_CHANGING(paths=", ".join(cause.paths)) from cause
+            changes = f"{', '.join(cause.paths)} changed each time it was read"
+            raise sources_errors.FILE_CHANGING(changes=changes) from cause
         emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
     else:
         if times >= _READ_AGAIN_AT_MOST:

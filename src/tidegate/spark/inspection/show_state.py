@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tidegate.core import storage
 from tidegate.core.outputs import State, StateRow
+from tidegate.sources import errors as sources_errors
 from tidegate.spark import errors
 from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.driver.jvm import driver_conf, jvm_options
@@ -31,13 +32,14 @@ ROWS_AT_MOST = 100
 def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark: SparkSession | None = None) -> State:
     """Read the query's state, at most ``limit`` rows a store. Starts a small local Spark session unless one is given.
 
-    Raises UsageError NO_STATE for a query without state, DisagreementError STATE_UNREADABLE, CHECKPOINT_GONE.
+    Raises UsageError NO_STATE for a query without state, DisagreementError STATE_UNREADABLE, CHECKPOINT_TORN.
     """
     load_pipeline(project, name)
     paths = project.paths(name)
     checkpoint, birth = read_checkpoint(paths.checkpoint), read_birth(paths)
     if birth is not None and birth.keeps_state and birth.query_id is not None and not checkpoint.exists:
-        raise errors.CHECKPOINT_GONE(where=str(paths.checkpoint), name=name, query_id=birth.query_id)
+        faults = f"the checkpoint of query {birth.query_id} is gone"
+        raise sources_errors.CHECKPOINT_TORN(where=str(paths.checkpoint), name=name, faults=faults)
     if birth is None or not birth.keeps_state or checkpoint.last_commit is None:
         is_stateless = birth is not None and birth.state == []
         reason = "its query does not keep any" if is_stateless else "no run has written any yet"

@@ -270,13 +270,9 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
             return None
         if current > intent.app_version_before:
             return OVERTAKEN
-        raise errors.TABLE_BEHIND_INTENT(
-            where=str(table_path),
-            first=intent.app_version_before + 1,
-            last=intent.app_version,
-            newest=current,
-            pipeline=intent.pipeline,
-        )
+        batches = f"batches {intent.app_version_before + 1} to {intent.app_version}"
+        found = f"a publish of {batches} was begun, but the log of the {intent.target} ends at batch {current}"
+        raise errors.TABLE_BEHIND(where=str(table_path), found=found, name=intent.pipeline)
     if state is not None:
         sync_log(table_path, state.version)  # the process that committed it may have been killed before that
     return _result(intent, find_commit(table_path, intent.app_id, intent.app_version), already=True)

@@ -94,7 +94,7 @@ DISAGREEING = {
         replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 3, 3, ["offsets lack batch 2"])),
         "offsets lack batch 2",
     ),
-    "CHECKPOINT_GONE": (replace(SETTLED, checkpoint=CheckpointState(exists=False)), QUERY),
+    "CHECKPOINT_TORN: all of it": (replace(SETTLED, checkpoint=CheckpointState(exists=False)), QUERY),
     "CHECKPOINT_DIVERGED: birth gone": (replace(SETTLED, birth=None), "birth"),
     "CHECKPOINT_DIVERGED: replaced": (replace(SETTLED, checkpoint=CheckpointState(True, OTHER, 3, 3)), OTHER),
     "CHECKPOINT_DIVERGED: behind": (replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 1, 1)), "batch 3"),
