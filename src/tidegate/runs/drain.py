@@ -28,7 +28,7 @@ from tidegate.sources.files.former import find_former_lists, take_over_lists
 from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_ledger, shown_path
 from tidegate.sources.files.unreadable import quarantine_vanished
-from tidegate.sources.registry import Connections, open_sources
+from tidegate.sources.registry import Connections, open_streams
 from tidegate.spec.models import CloseWhen
 from tidegate.state.batch_files import Given, read_given
 from tidegate.state.birth import Birth, new_birth, read_birth, replace_birth, write_birth
@@ -192,10 +192,10 @@ def _receive(context: RunContext, held: Connections) -> None:
     """Bring what comes only to a run that listens into files, which are read like any others."""
     if context.listeners is not None:
         context.listeners.keep_only(context.spec.streams.keys())
-    for source in open_sources(context.project, context.paths, context.spec, held).values():
-        if source.listens:
+    for stream in open_streams(context.project, context.paths, context.spec, held).values():
+        if stream.listens:
             context.lease.check()
-            for note in source.receive():
+            for note in stream.receive():
                 context.report.add_note(note)
 
 

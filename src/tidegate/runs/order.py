@@ -22,7 +22,7 @@ from tidegate.runs.restart.new_query import describe_pinned, settings_at_birth
 from tidegate.sources.files.intake import admit, sweep_intake
 from tidegate.sources.files.ledger import Ledger, LinkedFile
 from tidegate.sources.port import Cut, Pinned
-from tidegate.sources.registry import Connections, open_sources, open_statics
+from tidegate.sources.registry import Connections, open_statics, open_streams
 from tidegate.spark.driver.cluster import check_master, explain_end
 from tidegate.spark.driver.order import IngestOrder, write_order
 from tidegate.spark.driver.submit import (
@@ -58,8 +58,8 @@ def make_order(context: RunContext, ledger: Ledger | None, pending: Pending, hel
     sweep_attempts(paths, facts, context.lease)
     _forget_returned(context, facts)
     cut = find_cut(project, spec, facts.birth)
-    for name, source in open_sources(project, paths.pinned(), spec, held).items():
-        source.write_batches(pending.arrivals[name], cut, context.lease.check)
+    for name, stream in open_streams(project, paths.pinned(), spec, held).items():
+        stream.write_batches(pending.arrivals[name], cut, context.lease.check)
     statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
     _report_statics(context, statics)
     return Ordered(_describe_order(context, ledger, pending, statics), Load(pending.bytes, pending.files))

@@ -1,6 +1,6 @@
 """The source port: the interface of all kinds of sources for runs, ``plan`` and repair. It does not need Spark.
 
-A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Source` in a folder next to this module, a
+A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Stream` in a folder next to this module, a
 branch in :mod:`tidegate.sources.registry`, and a branch of :class:`tidegate.spark.reading.frames.Frames`, which makes
 a DataFrame of it. The default of a method is right for a kind that has nothing to do there.
 """
@@ -223,10 +223,8 @@ class Chosen:
 
 
 class Source(ABC):
-    """One stream of a pipeline. Its methods are in the order of a run."""
+    """One stream of a pipeline, or the stored texts that a side job reads in its place."""
 
-    listens: ClassVar[bool] = False
-    """Whether a run has to receive records first."""
     keeps_start: ClassVar[bool] = False
     """Whether the birth record has its start."""
     is_replayable: ClassVar[bool] = True
@@ -237,30 +235,9 @@ class Source(ABC):
     def __init__(self, project: Project, paths: PipelinePaths, name: str) -> None:
         self.project, self.paths, self.name = project, paths, name
 
-    def receive(self) -> list[str]:
-        """Receive records into files, for a source that listens. Returns notes for the report."""
-        return []
-
-    @abstractmethod
-    def look(self, so_far: SoFar) -> Arrival:
-        """Find the pending records, including those of a batch in flight.
-
-        Raises SourceLostError (the source is missing), TryAgainError (it does not answer).
-        """
-
-    def find_age(self, arrival: Arrival) -> Age:
-        """Find the age of the pending records. May make requests: call it only to show the age."""
-        return Age()
-
     def describe_ahead(self) -> list[str]:
         """Notes for ``plan`` in addition to the pending records."""
         return []
-
-    @abstractmethod
-    def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
-        """Write the batch files of ``arrival``. ``check`` is called before each change. May be repeated.
-
-        Raises DisagreementError CHECKPOINT_TORN when an existing batch file or list cannot be read."""
 
     def range_of(self, batch_id: int) -> Taken:
         """Return what a planned batch takes, by its batch files. Raises ValueError when these cannot be read."""
@@ -326,3 +303,31 @@ class Source(ABC):
         """For ``try``: the keys of a spec that reads about ``rows`` of its newest records, copied into ``folder`` if
         needed, and the files found; None for a source without files."""
         return {}, None
+
+
+class Stream(Source):
+    """A source whose pending records a run looks for. Its methods are in the order of a run."""
+
+    listens: ClassVar[bool] = False
+    """Whether a run has to receive records first."""
+
+    def receive(self) -> list[str]:
+        """Receive records into files, for a source that listens. Returns notes for the report."""
+        return []
+
+    @abstractmethod
+    def look(self, so_far: SoFar) -> Arrival:
+        """Find the pending records, including those of a batch in flight.
+
+        Raises SourceLostError (the source is missing), TryAgainError (it does not answer).
+        """
+
+    def find_age(self, arrival: Arrival) -> Age:
+        """Find the age of the pending records. May make requests: call it only to show the age."""
+        return Age()
+
+    @abstractmethod
+    def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
+        """Write the batch files of ``arrival``. ``check`` is called before each change. May be repeated.
+
+        Raises DisagreementError CHECKPOINT_TORN when an existing batch file or list cannot be read."""

@@ -14,8 +14,8 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan
-from tidegate.sources.files.source import FilesArrival, FilesStream, TextsStream
-from tidegate.sources.port import Arrival, Source, StaticSource
+from tidegate.sources.files.source import FilesArrival, FilesStream, StoredTexts
+from tidegate.sources.port import Arrival, Source, StaticSource, Stream
 from tidegate.spec.as_read import SpooledSource, TextsSource
 from tidegate.spec.models import BaseSource, FilesSource, KafkaSource, PipelineSpec
 from tidegate.spec.project import Project
@@ -60,13 +60,21 @@ def _open_topics(
 def open_sources(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, connections: Connections | None = None
 ) -> dict[str, Source]:
-    """Open the streams of ``spec`` as a run reads it (:func:`tidegate.spec.as_read.read_spec`). Returns them by
-    name."""
+    """Open the streams of ``spec`` as a run reads it (:func:`tidegate.spec.as_read.read_spec`), or the stored texts
+    that a side job reads in their place. Returns them by name."""
     held = connections or Connections()
-    return {name: _open_stream(project, paths, name, source, held) for name, source in spec.streams.items()}
+    return {name: _open_source(project, paths, name, source, held) for name, source in spec.streams.items()}
 
 
-def _open_stream(project: Project, paths: PipelinePaths, name: str, source: BaseSource, held: Connections) -> Source:
+def open_streams(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, connections: Connections | None = None
+) -> dict[str, Stream]:
+    """Open the streams of the ``spec`` of a run, by name."""
+    sources = open_sources(project, paths, spec, connections)
+    return {name: source for name, source in sources.items() if isinstance(source, Stream)}
+
+
+def _open_source(project: Project, paths: PipelinePaths, name: str, source: BaseSource, held: Connections) -> Source:
     if isinstance(source, SpooledSource):
         from tidegate.sources.generators.source import ReceivedStream
 
@@ -76,7 +84,7 @@ def _open_stream(project: Project, paths: PipelinePaths, name: str, source: Base
     if isinstance(source, KafkaSource):
         return _open_topics(project, paths, name, source, held.brokers)
     assert isinstance(source, TextsSource), "every other source is received into files"
-    return TextsStream(project, paths, name)
+    return StoredTexts(project, paths, name)
 
 
 def scans_of(arrivals: Mapping[str, Arrival]) -> dict[str, FilesScan]:

@@ -15,7 +15,7 @@ from tidegate.runs.preflight.table_log import Later, OldJob, find_old_job, look_
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.port import Arrival, SoFar
-from tidegate.sources.registry import Connections, open_sources, scans_of
+from tidegate.sources.registry import Connections, open_streams, scans_of
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
@@ -251,5 +251,5 @@ def find_pending(
     starts = None if facts.birth is None else facts.birth.sources
     positions = None if facts.unusable is None else facts.unusable.positions
     so_far = SoFar(starts, facts.checkpoint, facts.in_flight, positions)
-    sources = open_sources(project, paths, spec, connections)
-    return Pending({name: source.look(so_far) for name, source in sources.items()})
+    streams = open_streams(project, paths, spec, connections)
+    return Pending({name: stream.look(so_far) for name, stream in streams.items()})

@@ -18,7 +18,18 @@ from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.findings import note_first_look, summarise_scan, summarise_start
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
 from tidegate.sources.files.scan import FilesScan, scan_files, source_base, source_roots, source_top
-from tidegate.sources.port import Age, Arrival, Chosen, Cut, HandOver, ReadBefore, SoFar, Source, warn_of_duplicates
+from tidegate.sources.port import (
+    Age,
+    Arrival,
+    Chosen,
+    Cut,
+    HandOver,
+    ReadBefore,
+    SoFar,
+    Source,
+    Stream,
+    warn_of_duplicates,
+)
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
@@ -51,7 +62,7 @@ class FilesHandOver(HandOver):
     scan: FilesScan | None = None
 
 
-class FilesStream(Source):
+class FilesStream(Stream):
     """A folder, or the files that match a pattern. ``ledger`` is open for :meth:`look`, :meth:`settle` and
     :meth:`sample`."""
 
@@ -177,16 +188,8 @@ class FilesStream(Source):
         return {"path": top, "settle": "0 seconds", "start": "all"}, found
 
 
-class TextsStream(Source):
+class StoredTexts(Source):
     """Files of stored texts, in the intake of a side job; no run has such a source."""
-
-    def look(self, so_far: SoFar) -> Arrival:
-        """Never called."""
-        raise NotImplementedError
-
-    def write_batches(self, arrival: Arrival, cut: Cut, check: Callable[[], None]) -> None:
-        """Never called."""
-        raise NotImplementedError
 
     def write_chosen(self, chosen: Chosen, cut: Cut, check: Callable[[], None]) -> None:
         """Write all files to batch file 0."""

@@ -40,8 +40,8 @@ from tidegate.sources.port import (
     Pinned,
     ReadBefore,
     SoFar,
-    Source,
     StaticSource,
+    Stream,
     warn_of_duplicates,
 )
 from tidegate.spec.models import KafkaSource
@@ -138,7 +138,7 @@ class KafkaLoss(Loss):
         return birth_after_loss(self.arrival.birth, self.arrival.plan, self.ranges)
 
 
-class KafkaStream(Source, StaticSource):
+class KafkaStream(Stream, StaticSource):
     """The topics of one source, static or not. ``brokers`` opens a connection, by default one for each check."""
 
     keeps_start = True

@@ -17,8 +17,8 @@ from tidegate.core.outputs import Ahead, Error, Sink, SourceReport
 from tidegate.rework.held import HeldWork, list_held_work
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.sources.kafka.brokers import survey_brokers
-from tidegate.sources.port import Age, Arrival, Source
-from tidegate.sources.registry import Connections, open_sources
+from tidegate.sources.port import Age, Arrival, Stream
+from tidegate.sources.registry import Connections, open_streams
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project
 from tidegate.state.birth import as_read
@@ -81,13 +81,13 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     if page.unknown is not None and page.unknown["code"] == "BROKER_AWAY":
         _away[servers] = (time.monotonic() + _AWAY_SECONDS, page.unknown)
     arrivals = {} if outlook.pending is None else outlook.pending.arrivals
-    for one, source in open_sources(project, paths, spec).items():
+    for one, source in open_streams(project, paths, spec).items():
         summary: SourceReport = plan["sources"].get(one, {})
         page.backlog.append(_describe(source, spec.sources[one].type, summary, arrivals.get(one)))
     return page
 
 
-def _describe(source: Source, kind: str, summary: SourceReport, arrival: Arrival | None) -> Backlog:
+def _describe(source: Stream, kind: str, summary: SourceReport, arrival: Arrival | None) -> Backlog:
     age = Age()
     if arrival is not None:
         with contextlib.suppress(TidegateError):  # the errors of the plan include this one
