@@ -28,6 +28,7 @@ from tidegate.runs.recovery.side_jobs import describe_unfinished_work, list_unfi
 from tidegate.runs.reports.report import RunReport, load_report, new_report, read_newest
 from tidegate.runs.reports.verdicts import (
     Decision,
+    StoredVerdict,
     WaitingIncrement,
     find_hold,
     list_decided,
@@ -37,7 +38,7 @@ from tidegate.runs.reports.verdicts import (
     quote_word,
 )
 from tidegate.runs.restart.new_query import find_losses, loss_error
-from tidegate.runs.restart.recorded import describe_rollback, find_hindrance, load_rollback
+from tidegate.runs.restart.recorded import Rollback, describe_rollback, find_hindrance, load_rollback
 from tidegate.sinks.user_code import read_user_code
 from tidegate.sources.files.findings import (
     changed_error,
@@ -58,6 +59,7 @@ from tidegate.state.birth import as_read, digest_transform
 from tidegate.state.lease import LeaseState, read_lease
 from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.sinks_fit import check_sinks_fit
 
 
@@ -96,24 +98,15 @@ def look_ahead(
     unfinished work. Of the table's files the newest ``files_at_most`` are checked.
     """
     name, paths = spec.name, project.paths(spec.name).pinned()
-    rereads, rollback = list_rereads(paths), load_rollback(paths)
-    hold, held_work, begun = find_hold(paths, facts.unpublished), _list_held_work(paths), list_unfinished_work(paths)
-    waiting, log_fault = _list_waiting(paths)
-    facts = replace(facts, log_fault=facts.log_fault or log_fault)
-    decided = _list_decided(paths, facts, rereads)
+    left = _find_left(paths, facts)
+    facts = replace(facts, log_fault=facts.log_fault or left.log_fault)
     sinks = describe_sinks(paths, spec) if spec.sinks and facts.log_fault is None else []
     behind = describe_behind(sinks)
-    disagreement = _find_disagreement(paths, facts, rereads, rollback is not None)
-    disagreement = disagreement or _error_of(lambda: check_damage(paths, at_most=files_at_most))
+    disagreement = _find_disagreement(paths, facts, left, files_at_most)
     unsent = [] if disagreement else find_unsent(paths, facts.settled)
     coming = _look_unless_changed(project, paths, spec, facts, connections or Connections(), disagreement)
     notes = [
-        *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
-        *(_describe_waiting(one) for one in waiting),
-        *(_describe_held_work(name, one) for one in held_work),
-        *(_describe_decided(one) for one in decided),
-        *([] if rollback is None else [describe_rollback(rollback)]),
-        *(describe_unfinished_work(name, intent) for intent in begun),
+        *left.describe(name),
         *(one.describe() for one in list_unfinished(paths, reports)),
         *_describe_unfinished(paths, spec, facts, unsent, is_refused=bool(disagreement)),
         *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
@@ -121,19 +114,19 @@ def look_ahead(
         *coming.notes,
     ]
     errors = [*_find_unwritable(paths, coming.has_new or bool(facts.unpublished), bool(unsent)), *disagreement]
-    exit_code = 65 if hold is not None and spec.quality.on_critical == "hold" and not errors else None
+    exit_code = 65 if left.hold is not None and spec.quality.on_critical == "hold" and not errors else None
     errors += [*_find_sink_mismatch(project, paths, spec, facts), *coming.errors]
     if coming.has_new or facts.in_flight is not None or read_user_code(project, spec):
         errors += _error_of(lambda: check_files(project, spec))
     errors = _drop_repeated(errors)
-    is_unfinished = bool(begun or unsent or facts.unpublished) or rollback is not None or facts.in_flight is not None
+    is_unfinished = left.is_begun or bool(unsent or facts.unpublished) or facts.in_flight is not None
     has_work = is_unfinished or coming.has_new or bool(behind)
     # No error for status: a writer may be about to give the right to read its file.
     unread = None if is_unfinished or coming.has_new else unread_error(paths, coming.sources)
     refused = errors[0] if errors else unread
     plan: Ahead = {
         "pipeline": name,
-        "summary": _summarise(has_work, bool(errors), hold is not None, notes, unread is not None),
+        "summary": _summarise(has_work, bool(errors), left.hold is not None, notes, unread is not None),
         "has_new": coming.has_new,
         "pending": has_work,
         "sources": coming.sources,
@@ -141,10 +134,10 @@ def look_ahead(
         "errors": [error.to_dict() for error in errors],
         "exit_code": exit_code or (0 if refused is None else refused.exit_code),
         "changed": coming.changed,
-        "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
-        "waiting": [{"run_id": one.run_id, "reasons": one.verdict.reasons} for one in waiting],
-        "held_work": held_work,
-        "decided": decided,
+        "held": None if left.hold is None else {"run_id": left.hold.run_id, "reasons": left.hold.reasons},
+        "waiting": [{"run_id": one.run_id, "reasons": one.verdict.reasons} for one in left.waiting],
+        "held_work": left.held_work,
+        "decided": left.decided,
         "owed_batches": len(facts.unpublished),
         "in_flight_batch": facts.in_flight,
         "notes": notes,
@@ -152,23 +145,66 @@ def look_ahead(
     return Outlook(plan, sinks, coming.pending)
 
 
-def _find_disagreement(
-    paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision], rolls_back: bool
-) -> list[TidegateError]:
-    """Find why the next run would end before it reads anything: quarantine is older than it was, or checkpoint,
-    manifests and table do not agree."""
+@dataclass(frozen=True)
+class _Left:
+    """What earlier runs and side jobs have left for the next run, and what people have decided."""
+
+    hold: StoredVerdict | None
+    waiting: list[WaitingIncrement]
+    log_fault: DisagreementError | None
+    held_work: list[HeldWork]
+    begun: list[PublishIntent]
+    rereads: list[Decision]
+    rollback: Rollback | None
+    decided: list[Decided]
+
+    @property
+    def is_begun(self) -> bool:
+        """Return whether a publish of a side job, or a rollback, is still to be finished."""
+        return bool(self.begun) or self.rollback is not None
+
+    def describe(self, name: str) -> list[str]:
+        """Describe each of them in a note."""
+        return [
+            *([] if self.hold is None else [f"held: run {self.hold.run_id}: {'; '.join(self.hold.reasons)}"]),
+            *(_describe_waiting(one) for one in self.waiting),
+            *(_describe_held_work(name, one) for one in self.held_work),
+            *(_describe_decided(one) for one in self.decided),
+            *([] if self.rollback is None else [describe_rollback(self.rollback)]),
+            *(describe_unfinished_work(name, intent) for intent in self.begun),
+        ]
+
+
+def _find_left(paths: PipelinePaths, facts: Facts) -> _Left:
+    rereads, (waiting, log_fault) = list_rereads(paths), _list_waiting(paths)
+    return _Left(
+        hold=find_hold(paths, facts.unpublished),
+        waiting=waiting,
+        log_fault=log_fault,
+        held_work=_list_held_work(paths),
+        begun=list_unfinished_work(paths),
+        rereads=rereads,
+        rollback=load_rollback(paths),
+        decided=_list_decided(paths, facts, rereads),
+    )
+
+
+def _find_disagreement(paths: PipelinePaths, facts: Facts, left: _Left, files_at_most: int) -> list[TidegateError]:
+    """Find why the next run would end before it reads anything: quarantine is older than it was, checkpoint,
+    manifests and table do not agree, or a file of the table is damaged."""
     if facts.log_fault is not None:
         return [facts.log_fault]
     # As a run does, before it resumes anything.
     if earlier := _error_of(lambda: check_quarantine(paths)) or _error_of(lambda: check_ahead(paths, facts)):
         return earlier
     try:
-        (check_table if rolls_back else check_agreement)(facts, paths.name)
+        (check_agreement if left.rollback is None else check_table)(facts, paths.name)
     except TidegateError as error:
         # An unfinished reread leaves a disagreement that the next run resolves.
-        found = find_hindrance(facts, paths.name, rereads) if rereads else error
-        return [] if found is None else [found]
-    return []
+        found = find_hindrance(facts, paths.name, left.rereads) if left.rereads else error
+        if found is not None:
+            return [found]
+    return _error_of(lambda: check_damage(paths, at_most=files_at_most))
 
 
 def _error_of(check: Callable[[], object]) -> list[TidegateError]:
