@@ -35,24 +35,32 @@ def run_command() -> int:
     return code if isinstance(code, int) else 0
 
 
-_IN_OUR_WORDS = (
+_ONLY_IN_WORDS = (
     (r"No such command '(.*?)'.*", r"there is no command \1"),
-    (r"No such option: (\S+).*", r"there is no option \1"),
-    (r"Missing (argument|option) '(.*?)'.*", r"the \1 \2 is missing"),
     (r"Option '(.*?)' requires an argument.*", r"the option \1 has no value"),
     (r"Got unexpected extra argument\S* \((.*)\)", r"too many arguments: \1"),
-    (r"Invalid value for '(.*?)': Value error, (.*)", r"\1: \2"),
-    (r"Invalid value for '(.*?)': .*valid integer.*", r"\1 takes a whole number"),
-    (r"Invalid value for '(.*?)': (.*)", r"\1: \2"),
 )
+"""Faults of which click gives nothing but its text."""
+
+
+def _describe(error: Exception) -> str:
+    """A fault of the command line in our words."""
+    param, message = getattr(error, "param", None), " ".join(str(getattr(error, "message", error)).split())
+    message = message.removesuffix(".").removeprefix("Value error, ")
+    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        return f"there is no option {error.option_name}"
+    if param is not None:
+        name = param.opts[0] if param.param_type_name == "option" else (param.metavar or param.name.upper())
+        if hasattr(error, "param_type"):
+            return f"the {param.param_type_name} {name} is missing"
+        return f"{name} takes a whole number" if "valid integer" in message else f"{name}: {message}"
+    found = (match.expand(ours) for words, ours in _ONLY_IN_WORDS if (match := re.fullmatch(words, message)))
+    return next(found, message)
 
 
 def _refuse(error: Exception) -> UsageError:
     """The error for a command line that typer refuses."""
-    format_message, context = getattr(error, "format_message", lambda: str(error)), getattr(error, "ctx", None)
-    text = " ".join(format_message().split()).removesuffix(".")
-    pattern, ours = next((pair for pair in _IN_OUR_WORDS if re.fullmatch(pair[0], text)), ("(.*)", r"\1"))
-    fault = re.sub(pattern, ours, text, count=1)
+    context, fault = getattr(error, "ctx", None), _describe(error)
     words = [] if context is None else context.command_path.removeprefix(context.find_root().info_name or "").split()
     command = " ".join(["tidegate", *words])
     meant = getattr(error, "possibilities", None) or ()
