@@ -20,7 +20,7 @@ _OPTIONS_FOR = {
     "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
 }
 """{cause of malformed records: options that the source may lack}."""
-_LOCAL_DATE = re.compile(r"(?<!\d)(\d{1,2})([./-])(\d{1,2})\2\d{4}(?:[ T]\d{1,2}(:\d\d)(:\d\d)?)?(?!\d)")
+_LOCAL_DATE = re.compile(r"(?<!\d)\d{1,2}([./-])\d{1,2}\1\d{4}(?P<clock> \d{1,2}(:\d\d){1,2}(\.\d{3})?)?(?![\dT])")
 _OTHER_HEADER = re.compile(r"its header is (.*); the schema wants ([^;]*)")
 
 
@@ -104,23 +104,15 @@ def show_options(detail: str | None, example: str | None) -> None:
 def _find_options(detail: str, example: str) -> Iterator[str]:
     yield from (options for fault, options in _OPTIONS_FOR.items() if fault in detail)
     for kind, option in FORMATS.items():
-        found = next((one for one in _LOCAL_DATE.finditer(example) if kind != "date" or one[4] is None), None)
+        found = next((one for one in _LOCAL_DATE.finditer(example) if kind != "date" or one["clock"] is None), None)
         if found is not None and re.search(rf"not a {kind.upper()}(?![_A-Z])", detail):
-            yield "options: " + " or ".join(f"{{{option}: {form}}}" for form in _list_forms(found))
+            from tidegate.cli.scaffold.local_forms import list_forms  # pyarrow, for malformed dates alone
+
+            if forms := list_forms(found[0]):
+                yield "options: " + " or ".join(f"{{{option}: {form}}}" for form in forms)
     if (header := _OTHER_HEADER.search(detail)) is not None:
         separators = [one for one in (";", "|", "\\t", ",") if header[1].split(one) == header[2].split(", ")]
         yield from (f"options: {{sep: '{one}'}}" for one in separators)
-
-
-def _list_forms(date: re.Match[str]) -> list[str]:
-    """The pattern of a date; both where either number may be the day."""
-    first, mark, second, minutes, seconds = date.groups()
-    letters = "dM" if int(second) <= 12 else "Md"
-    clock = f" HH:mm{':ss' if seconds else ''}" if minutes else ""
-    form = f"{letters[0] * len(first)}{mark}{letters[1] * len(second)}{mark}yyyy{clock}"
-    if mark == "." or int(first) > 12 or int(second) > 12:
-        return [form]
-    return [form, form.partition("yyyy")[0].translate(str.maketrans("dM", "Md")) + f"yyyy{clock}"]
 
 
 def cell(value: object) -> str | None:

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tidegate.cli.scaffold.value_kinds import CODE_LIKE
+from tidegate.sources.readers.times import FORMATS
 from tidegate.sources.readers.ways import Ways
 
-_DAYS = ("dd.MM.yyyy", "d.M.yyyy", "dd/MM/yyyy", "MM/dd/yyyy", "d/M/yyyy", "M/d/yyyy", "dd-MM-yyyy", "MM-dd-yyyy")
+_SLASHED = ("dd/MM/yyyy", "MM/dd/yyyy", "d/M/yyyy", "M/d/yyyy")
+_DAYS = ("dd.MM.yyyy", "d.M.yyyy", *_SLASHED, *(form.replace("/", "-") for form in _SLASHED))
 _CLOCKS = ("HH:mm:ss", "HH:mm", "HH:mm:ss.SSS", "H:m:s", "H:m")
 _TIMES = tuple(f"{day} {clock}" for clock, day in product(_CLOCKS, _DAYS))
 _LOCALES = ("en-US", "de-DE", "fr-FR", "de-CH")
@@ -22,6 +24,17 @@ _MARKS = ",.'- \u00a0\u202f\u2019"
 
 Texts = Mapping[str, Iterable[str]]
 """{column: its texts that are not empty, each once}."""
+
+
+def list_forms(text: str) -> list[str]:
+    """The patterns of a date, or of a date with a time; of those with which the text means the same, the first."""
+    kind, patterns = ("timestamp", _TIMES) if " " in text else ("date", _DAYS)
+    found: dict[object, str] = {}
+    for pattern in patterns:
+        content, fault = Ways.of({FORMATS[kind]: pattern}).read(text, kind)
+        if fault is None:
+            found.setdefault(content, pattern)
+    return list(found.values())
 
 
 @dataclass
