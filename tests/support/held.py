@@ -17,6 +17,8 @@ import pytest
 from tests.support.delta import open_table
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, Stager, note_birth
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.texts import write_project
 from tidegate.core import storage
 from tidegate.core.errors import HeldError, TryAgainError
 from tidegate.core.paths import PipelinePaths
@@ -99,13 +101,7 @@ class Held:
     def __post_init__(self) -> None:
         spec = _SPEC + ("" if self.mode == "append" else f"output_mode: {self.mode}\ntable: {{keys: [n]}}\n")
         spec += "" if self.on_critical == "hold" else f"quality: {{on_critical: {self.on_critical}}}\n"
-        for path, text in (
-            ("tidegate.yaml", "version: 1\n"),
-            (f"jobs/{NAME}/pipeline.yaml", spec),
-            (f"expectations/{NAME}.yaml", _SUITE),
-        ):
-            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-            (self.root / path).write_text(text)
+        write_project(self.root, {f"jobs/{NAME}/pipeline.yaml": spec, f"expectations/{NAME}.yaml": _SUITE})
         note_birth(self.paths)
 
     @property
@@ -208,6 +204,29 @@ def judge_by_hand(suite: Any, files: Sequence[tuple[Path, object]], types: objec
     """Great Expectations' answer on the suite above: no row without an id."""
     nulls = sum(pq.read_table(path, partitioning=None)["id"].null_count for path, _ in files)
     return [RuleResult(rule.rule, rule.type, rule.severity, nulls == 0, nulls) for rule in suite.rules]
+
+
+class Stage:
+    """The pipeline at work in a test, and the leases."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.leases = Leases()
+
+    def killed_anywhere(self, root: Path, act: Callable[[Held], object]) -> Iterator[str]:
+        """Have ``act`` killed at each of its storage calls, in a copy of the pipeline each; yields where."""
+        before = self.held
+        for at in range(1, 200):
+            self.held = before.copy(root / str(at))
+            with pytest.MonkeyPatch.context() as patch:
+                calls = StorageCalls(patch, at, kill)
+                try:
+                    act(self.held)
+                    break
+                except KilledHere:
+                    pass
+            yield f"killed at {at} ({calls.names[-1]})"
+        assert at > 21
 
 
 @contextmanager

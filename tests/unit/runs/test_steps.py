@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.held import GOOD, Held, commands
 from tests.support.storage_calls import KilledHere, kill
+from tests.support.texts import write_project
 from tidegate.cli.show_runs import show_report
 from tidegate.core.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.runs.decide import decide
@@ -20,7 +21,7 @@ from tidegate.spark.driver.order import write_result
 from tidegate.spark.driver.progress import describe_report
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.pipeline import load_pipeline
-from tidegate.spec.project import Project, load_project
+from tidegate.spec.project import Project
 from tidegate.state.lease import acquire
 
 NAME = "orders"
@@ -29,14 +30,10 @@ NAME = "orders"
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A files pipeline whose folder is empty."""
-    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
-    (tmp_path / "jobs" / NAME).mkdir(parents=True)
-    (tmp_path / "jobs" / NAME / "pipeline.yaml").write_text(
-        f"version: 1\nname: {NAME}\nschedule: null\nsources:\n"
-        "  orders: {type: files, path: data/inbox, format: csv, schema: id STRING}\n"
-    )
+    spec = f"version: 1\nname: {NAME}\nschedule: null\nsources:\n"
+    spec += "  orders: {type: files, path: data/inbox, format: csv, schema: id STRING}\n"
     (tmp_path / "data" / "inbox").mkdir(parents=True)
-    return load_project(tmp_path)
+    return write_project(tmp_path, {f"jobs/{NAME}/pipeline.yaml": spec})
 
 
 def no_spark(plan: SubmitPlan) -> int:

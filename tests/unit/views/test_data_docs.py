@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.outputs import check_output
+from tests.support.texts import write_project
 from tidegate.cli.commands import app
 from tidegate.core.errors import DefectError, UsageError
 from tidegate.runs.reports.report import new_report, save_report
-from tidegate.spec.project import Project, load_project
+from tidegate.spec.project import Project
 from tidegate.views.logs import make_data_docs
 
 _SPEC = "version: 1\nname: orders\nsources:\n  s: {type: files, path: in, format: json, schema: id BIGINT}\n"
@@ -31,14 +32,7 @@ expectations:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    for path, text in (
-        ("tidegate.yaml", "version: 1\n"),
-        ("jobs/orders/pipeline.yaml", _SPEC),
-        ("expectations/orders.yaml", _SUITE),
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return load_project(tmp_path)
+    return write_project(tmp_path, {"jobs/orders/pipeline.yaml": _SPEC, "expectations/orders.yaml": _SUITE})
 
 
 def save_run(project: Project, run_id: str, *more: dict[str, Any]) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.texts import write_project
 from tidegate.core.errors import TidegateError
 from tidegate.runs.reports.report import load_report
 from tidegate.runs.steps import run_pipeline
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spark.driver.submit import SubmitPlan
 from tidegate.spec.faults import SpecError
-from tidegate.spec.project import Project, load_project
+from tidegate.spec.project import Project
 from tidegate.views.outlook import plan_pipeline
 
 NAME = "orders"
@@ -25,15 +26,9 @@ def no_spark(plan: SubmitPlan) -> int:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A pipeline with a transform that is still to be written, and a new file in its inbox."""
-    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
-    (tmp_path / "jobs" / NAME).mkdir(parents=True)
-    (tmp_path / "jobs" / NAME / "pipeline.yaml").write_text(
-        f"version: 1\nname: {NAME}\nschedule: null\ntransform: transform.py\nsources:\n"
-        "  orders: {type: files, path: data/inbox, format: csv, schema: id STRING, settle: 0 seconds}\n"
-    )
-    (tmp_path / "data" / "inbox").mkdir(parents=True)
-    (tmp_path / "data" / "inbox" / "a.csv").write_text("id\na\n")
-    return load_project(tmp_path)
+    spec = f"version: 1\nname: {NAME}\nschedule: null\ntransform: transform.py\nsources:\n"
+    spec += "  orders: {type: files, path: data/inbox, format: csv, schema: id STRING, settle: 0 seconds}\n"
+    return write_project(tmp_path, {f"jobs/{NAME}/pipeline.yaml": spec, "data/inbox/a.csv": "id\na\n"})
 
 
 @pytest.mark.parametrize(

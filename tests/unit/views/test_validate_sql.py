@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.texts import write_project
 from tidegate.core import extras
-from tidegate.spec.project import Project, load_project
+from tidegate.spec.project import Project
 from tidegate.views.validate import validate_project
 
 _SPEC = (
@@ -27,14 +28,7 @@ expectations:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    for path, text in (
-        ("tidegate.yaml", "version: 1\n"),
-        ("jobs/orders/pipeline.yaml", _SPEC),
-        ("expectations/orders.yaml", _SUITE),
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return load_project(tmp_path)
+    return write_project(tmp_path, {"jobs/orders/pipeline.yaml": _SPEC, "expectations/orders.yaml": _SUITE})
 
 
 def test_a_query_that_is_not_sql(project: Project) -> None:

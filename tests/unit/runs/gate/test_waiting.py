@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.delta import open_table
-from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
+from tests.support.held import BAD, GOOD, NAME, Held, Stage, commands
 from tests.support.page_outputs import shown
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY
@@ -40,14 +40,6 @@ LATER = [{"id": n, "n": n} for n in (8, 9)]
 WORSE = [{"id": None, "n": n} for n in (20, 21)]
 ASIDE_OF_BAD = ["0.0", "0.1"]
 ASIDE_OF_GOOD = ["1.0", "1.1"]
-
-
-class Stage:
-    """The pipeline at work in a test, and the leases."""
-
-    def __init__(self, held: Held) -> None:
-        self.held = held
-        self.leases = Leases()
 
 
 @pytest.fixture
@@ -437,23 +429,13 @@ def test_killed_anywhere_while_it_goes_to_wait_and_the_next_run_is_another(stage
 def test_a_decision_killed_anywhere(stage: Stage, tmp_path: Path, decision: Ruling) -> None:
     go_on(stage.held, "R1", BAD)
     stage.held.run("R2", GOOD)
-    before, points = stage.held, []
-    for at in range(1, 200):
-        held = stage.held = before.copy(tmp_path / str(at))
-        with pytest.MonkeyPatch.context() as patch:
-            calls = StorageCalls(patch, at, kill)
-            try:
-                held.decide(decision)
-                break
-            except KilledHere:
-                points = calls.names
-        said = f"killed at {at} ({points[-1]})"
+    for said in stage.killed_anywhere(tmp_path, lambda held: held.decide(decision)):
+        held = stage.held
         held.run("R3", LATER)
         if load_waiting(held.paths, "R1") is not None:  # killed before it was recorded: nobody has decided
             assert exactly(held) == [4, 5, 6, 7, 8, 9], said
             held.decide(decision)
         check_all_is_true(held, decision, said)
-    assert len(points) > 20
 
 
 @pytest.mark.parametrize("decision", ["discard", "release"])

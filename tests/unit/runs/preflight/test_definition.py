@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.outputs import check_output
+from tests.support.texts import write_project
 from tidegate.cli.commands import app
 from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
@@ -22,7 +23,7 @@ from tidegate.runs.preflight.definition import (
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.pipeline import load_pipeline
-from tidegate.spec.project import Project, load_project
+from tidegate.spec.project import Project
 
 NAME = "orders"
 _SPEC = """version: 1
@@ -49,13 +50,10 @@ def note(project: Project, paths: PipelinePaths, run_id: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    texts = {"tidegate.yaml": "version: 1\n", "jobs/orders/pipeline.yaml": _SPEC, "expectations/orders.yaml": _SUITE}
+    texts = {"jobs/orders/pipeline.yaml": _SPEC, "expectations/orders.yaml": _SUITE}
     texts["jobs/orders/transform.py"] = "def transform(orders):\n    return orders\n"
     (tmp_path / "in").mkdir()
-    for path, text in texts.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return load_project(tmp_path)
+    return write_project(tmp_path, texts)
 
 
 def change(project: Project, path: str, old: str, new: str) -> None:

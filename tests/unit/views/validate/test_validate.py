@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spec.project import Project, load_project
+from tests.support.texts import write_project
 from tidegate.views.validate import list_notes, validate_pipelines
 
 _SPEC = (
     "version: 1\nname: {}\nschedule: null\nsources:\n  s: {{type: files, path: in, format: csv, schema: id STRING}}\n"
 )
-
-
-def write_files(root: Path, texts: dict[str, str]) -> Project:
-    for path, text in {"tidegate.yaml": "version: 1\n", **texts}.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    return load_project(root, {})
 
 
 def test_all_sinks_are_checked_where_one_is_of_no_known_type(tmp_path: Path) -> None:
@@ -27,7 +20,7 @@ def test_all_sinks_are_checked_where_one_is_of_no_known_type(tmp_path: Path) -> 
         "{type: foreach_batch, function: 'sinks.py:write'}", "{type: console}", "{type: console}",
     )  # fmt: skip
     spec = _SPEC.format("fed") + "sinks:\n" + "".join(f"  - {one}\n" for one in sinks)
-    found = validate_pipelines(write_files(tmp_path, {"jobs/fed/pipeline.yaml": spec}), None, with_spark=False)
+    found = validate_pipelines(write_project(tmp_path, {"jobs/fed/pipeline.yaml": spec}), None, with_spark=False)
     assert [(fault.file, fault.line, fault.key) for fault in found] == [
         *(("jobs/fed/pipeline.yaml", 7 + index, f"sinks[{index}]{key}")
           for index, key in ((0, ".type"), (1, ".topic"), (2, ".type"), (3, ".writer"), (6, ""))),
@@ -59,7 +52,7 @@ def test_columns_of_rules_are_checked_where_the_spec_has_them(tmp_path: Path, ch
     )
     texts = {"jobs/temps/pipeline.yaml": spec, "expectations/temps.yaml": suite}
     texts["jobs/temps/transform.sql"] = "SELECT 1 AS celsuis FROM s"
-    found = validate_pipelines(write_files(tmp_path, texts), None, with_spark=False)
+    found = validate_pipelines(write_project(tmp_path, texts), None, with_spark=False)
     assert [(fault.where, fault.message) for fault in found] == (
         [] if line is None else [("expectations/temps.yaml:3", line)]
     )
@@ -68,7 +61,7 @@ def test_columns_of_rules_are_checked_where_the_spec_has_them(tmp_path: Path, ch
 def test_lost_backslashes_are_noted_also_beside_faults(tmp_path: Path) -> None:
     spec = _SPEC.format("logs").replace("null", "never") + "transform: transform.sql\n"
     texts = {"jobs/logs/pipeline.yaml": spec, "jobs/logs/transform.sql": "SELECT '\\d' FROM s"}
-    project = write_files(tmp_path, {**texts, "jobs/torn/pipeline.yaml": "a: ["})
+    project = write_project(tmp_path, {**texts, "jobs/torn/pipeline.yaml": "a: ["})
     [note] = list_notes(project, None)
     assert note.startswith("jobs/logs/transform.sql:1: Spark does not keep the backslash of \\d")
     assert list_notes(project, ["torn", "none", "NO"]) == []
@@ -79,7 +72,7 @@ def test_spark_looks_at_sound_pipelines_only(tmp_path: Path, monkeypatch: pytest
     texts |= {f"jobs/{name}/pipeline.yaml": _SPEC.format(name) for name in ("sound", "bad_suite", "bad_transform")}
     texts["jobs/bad_transform/transform.sql"] = "DROP TABLE s"
     texts["jobs/bad_transform/pipeline.yaml"] += "transform: transform.sql\n"
-    project = write_files(tmp_path, texts)
+    project = write_project(tmp_path, texts)
     analysed: list[str] = []
     monkeypatch.setattr(
         "tidegate.spark.inspection.analyse.analyse_pipeline", lambda project, name, jars: analysed.append(name)
