@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.core.words import count_of, escape_line
@@ -117,6 +117,12 @@ def _find_options(detail: str, example: str) -> Iterator[str]:
 
 def cell(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show_lines(kind: str, lines: Iterable[str]) -> None:
+    """Print lines with what they are before each."""
+    for line in lines:
+        print(f"  {kind}: {line}")
 
 
 def show_table(rows: Sequence[Mapping[str, object]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.cli.lines import show_hindrance, source_line
+from tidegate.cli.lines import show_hindrance, show_lines, source_line
 from tidegate.core import outputs
 from tidegate.core.words import count_of
 from tidegate.rework.backfill.examine import describe_older
@@ -15,12 +15,9 @@ _FILES_AT_MOST = 20
 def show_repair(value: outputs.Repair) -> None:
     """Print what ``repair`` found, and did or would do."""
     print(f"{value['pipeline']}: {value['found']}")
-    for line in value["choices"]:
-        print(f"  choice: {line}")
-    for line in value["actions"]:
-        print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
-    for line in value["next_run"]:
-        print(f"  next run: {line}")
+    show_lines("choice", value["choices"])
+    show_lines("would" if value["dry_run"] else "did", value["actions"])
+    show_lines("next run", value["next_run"])
 
 
 def _describe_margin(margin: outputs.BackfillMargin) -> str:
@@ -75,8 +72,7 @@ def show_rollback(value: outputs.Rollback) -> None:
         print(f"{version}: {count_of(one['records'], 'record')} read, {count_of(one['rows'], 'row')}")
     for line in value["sinks"]:
         print(f"  {line}")
-    for note in value["notes"]:
-        print(f"  note: {note}")
+    show_lines("note", value["notes"])
     for choice in value["choices"]:
         print(f"  choice: --then {choice['then']}")
         for line in choice["does"]:
@@ -95,10 +91,8 @@ def show_adoption(value: outputs.Adoption) -> None:
         print(f"  column {name} {kind}{'  (folders)' if name in value['partition_by'] else ''}")
     if value["query_id"] is not None:
         print(f"  checkpoint: query {value['query_id']}, in the table up to batch {value['batch']}")
-    for line in value["actions"]:
-        print(f"  would: {line}")
-    for note in value["notes"]:
-        print(f"  note: {note}")
+    show_lines("would", value["actions"])
+    show_lines("note", value["notes"])
 
 
 def show_reread(value: outputs.Reread) -> None:

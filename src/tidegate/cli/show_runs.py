@@ -8,7 +8,16 @@ from itertools import groupby
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, source_line, source_notes, state_line
+from tidegate.cli.lines import (
+    cell,
+    show_hindrance,
+    show_lines,
+    show_options,
+    show_table,
+    source_line,
+    source_notes,
+    state_line,
+)
 from tidegate.core.errors import TidegateError
 from tidegate.core.words import count_of, escape_line, list_first
 from tidegate.runs.reports.report import ROW_KEYS
@@ -58,8 +67,7 @@ def show_report(report: outputs.RunReport) -> None:
     if report["state"]:
         print(f"  state: {state_line(report['state'])}, watermark {report['watermark'] or 'none yet'}")
     _show_table(report)
-    for note in report["notes"]:
-        print(f"  note: {note}")
+    show_lines("note", report["notes"])
     show_sinks(report["sinks"])
     if report["adopted_runs"]:
         print(f"  finished what these runs had begun: {', '.join(report['adopted_runs'])}")
@@ -109,8 +117,7 @@ def show_maintenance(value: outputs.Maintenance) -> None:
         parts += [count_of(item["rows"], "row")] if item["rows"] else []
         parts += [f"in {count_of(item['partitions'], 'partition')}"] if item["partitions"] else []
         print(f"  {item['of']}: {_MAINTENANCE[item['work']]}: {', '.join(parts)}")
-    for note in value["notes"]:
-        print(f"  note: {note}")
+    show_lines("note", value["notes"])
     show_hindrance(value["hindrance"])
 
 

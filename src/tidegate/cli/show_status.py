@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from tidegate.cli.lines import show_table, source_line, source_notes, state_line
+from tidegate.cli.lines import show_lines, show_table, source_line, source_notes, state_line
 from tidegate.cli.show_runs import show_sinks
 from tidegate.core import outputs
 from tidegate.core.errors import TidegateError
@@ -55,8 +55,7 @@ def show_verification(value: outputs.Verification) -> None:
         print(f"{value['pipeline']}: there is no table yet")
     elif value["ok"]:
         print("  all of it is there and whole")
-    for line in value["fix"]:
-        print(f"  fix: {line}")
+    show_lines("fix", value["fix"])
 
 
 def _show_errors(errors: Sequence[outputs.Error]) -> None:

@@ -98,23 +98,13 @@ def build_expectation(rule: RuleSpec, index: int) -> object:
         implementation = gx.expectations.registry.get_expectation_impl(rule.type)
         return implementation(**rule.kwargs, severity=rule.severity, meta={_INDEX: index})
     except Exception as error:  # noqa: BLE001 - GX and what it imports raise any class for kwargs that do not suit
-        raise errors.BAD_SUITE(
-            where=f"line {rule.line} of the suite" if rule.line else None,
-            rule=rule.rule,
-            rule_type=rule.type,
-            fault=f"is refused by Great Expectations: {' '.join(str(error).split())}",
-        ) from None
+        raise rule.to_error(f"is refused by Great Expectations: {' '.join(str(error).split())}") from None
 
 
 def _read_answer(rule: RuleSpec, answer: ExpectationValidationResult) -> RuleResult:
     info = answer.exception_info or {}
     if info.get("raised_exception") or (info and "raised_exception" not in info):
-        raise errors.BAD_SUITE(
-            where=f"line {rule.line} of the suite" if rule.line else None,
-            rule=rule.rule,
-            rule_type=rule.type,
-            fault=f"could not be evaluated: {_find_complaint(info)}",
-        )
+        raise rule.to_error(f"could not be evaluated: {_find_complaint(info)}")
     figures = answer.result or {}
     count = figures.get("unexpected_count") if rule.level == "row" else None
     if rule.level == "row" and count is None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import duckdb
 
 from tidegate.core import storage
-from tidegate.quality import errors
 from tidegate.quality.engine import PANDAS_MEMORY_BYTES, RuleResult, StagedInput, hide_values
 from tidegate.quality.suite import RuleSpec, SuiteSpec
 from tidegate.spec.faults import Fault
@@ -96,12 +95,7 @@ def _judge(connection: duckdb.DuckDBPyConnection, rule: RuleSpec) -> RuleResult:
     except duckdb.Error as error:
         message = _first_line(error)
         of_the_query = isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException))
-        raise errors.BAD_SUITE(
-            where=f"line {rule.line} of the suite" if rule.line else None,
-            rule=rule.rule,
-            rule_type=rule.type,
-            fault=f"could not be evaluated: {message if of_the_query else hide_values(message)}",
-        ) from None
+        raise rule.to_error(f"could not be evaluated: {message if of_the_query else hide_values(message)}") from None
     return RuleResult(rule.rule, rule.type, rule.severity, success=count == 0, unexpected_count=count)
 
 

@@ -16,6 +16,8 @@ from typing import Literal, cast
 import yaml
 
 from tidegate.core import storage
+from tidegate.core.errors import UsageError
+from tidegate.quality import errors
 from tidegate.quality.gx_types import (
     BY_A_COLUMN,
     DISTRIBUTION_TYPES,
@@ -59,6 +61,11 @@ class RuleSpec:
     severity: Severity = "critical"
     quarantine: bool = False
     line: int | None = None
+
+    def to_error(self, fault: str) -> UsageError:
+        """Make the error for a rule that cannot be checked."""
+        where = f"line {self.line} of the suite" if self.line else None
+        return errors.BAD_SUITE(where=where, rule=self.rule, rule_type=self.type, fault=fault)
 
     @property
     def columns(self) -> tuple[str, ...]:
