@@ -69,12 +69,10 @@ def render_dashboard() -> str:
         width=12,
     )
     layout.row("How far behind")
-    layout.panel(
-        "Age of the oldest file or record that waits", metrics.LAG_OLDEST, [_gauge(metrics.LAG_OLDEST, "source")]
-    )
-    layout.panel("Files that wait", metrics.LAG_FILES, [_gauge(metrics.LAG_FILES, "source")])
-    layout.panel("Bytes that wait", metrics.LAG_BYTES, [_gauge(metrics.LAG_BYTES, "source")])
-    layout.panel("Kafka offsets that wait", metrics.LAG_OFFSETS, [_gauge(metrics.LAG_OFFSETS, "source")])
+    layout.panel("Age of the oldest pending file or record", metrics.LAG_OLDEST, [_gauge(metrics.LAG_OLDEST, "source")])
+    layout.panel("Pending files", metrics.LAG_FILES, [_gauge(metrics.LAG_FILES, "source")])
+    layout.panel("Pending bytes", metrics.LAG_BYTES, [_gauge(metrics.LAG_BYTES, "source")])
+    layout.panel("Pending Kafka offsets", metrics.LAG_OFFSETS, [_gauge(metrics.LAG_OFFSETS, "source")])
     layout.panel("Watermark behind the clock", metrics.LAG_WATERMARK, [_gauge(metrics.LAG_WATERMARK)])
     layout.panel("Versions that sinks lack", metrics.SINK_BEHIND, [_gauge(metrics.SINK_BEHIND, "sink")])
     layout.row("Rows")

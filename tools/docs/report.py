@@ -65,10 +65,10 @@ SOURCE = {
     "files": "files read (file sources)",
     "bytes": "size of these files on disk",
     "offsets": "`{topic: {partition: [from, until]}}`, `until` exclusive (Kafka)",
-    "pending_offsets": "offsets that waited when the run began (Kafka)",
-    "backlog": "left for a later run: files that are still settling, or the offsets that waited when the run began",
+    "pending_offsets": "offsets that were pending when the run began (Kafka)",
+    "backlog": "left for a later run: files that are still settling, or offsets that were pending when the run began",
     "unknown_fields": "`{field: position}`: JSON fields that the schema does not have, and where each was seen first",
-    "skipped": "`[{path, why, fix}]`: what lies in the folder and is not read (hidden, empty, still written to, ...); "
+    "skipped": "`[{path, why, fix}]`: what is in the folder and is not read (hidden, empty, still written to, ...); "
     "`fix` only where a person has to change something before it can be read",
     "settling": "`[{path, age_seconds, why}]`: changed more recently than `settle`, or its last line is still open",
     "changed": "`[{path, was, now, how, unread_bytes, policy}]`: changed after it was taken, and not read again",

@@ -144,7 +144,7 @@ def _prepare_bounds(type_: str, kwargs: RuleKwargs, family: str) -> None:
         bound = parse_bound(kwargs[name])
         kwargs[name] = bound if isinstance(bound, float) else as_moment(bound)
     if type_ == "expect_column_values_to_be_between" and family == "number" and kwargs.get("max_value") is None:
-        kwargs["max_value"] = float("inf")  # NaN is Spark's greatest number; it lies in no range
+        kwargs["max_value"] = float("inf")  # NaN is Spark's greatest number; it is in no range
         kwargs.pop("strict_max", None)
 
 

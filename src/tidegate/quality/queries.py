@@ -46,7 +46,7 @@ def judge_queries(rules: Sequence[RuleSpec], batch: Relation, others: Relation |
     Args:
         rules: Rules of a suite's ``queries``.
         batch: The increment.
-        others: The files of the table that remain beside the increment; None where no rule reads the table.
+        others: The files of the table that remain next to the increment; None where no rule reads the table.
 
     Returns:
         One result per rule, in their order.

@@ -4,7 +4,7 @@ Every expression is TRUE exactly for the rows that Great Expectations would call
 NULL. Where its two engines differ, one meaning holds here and in both engines of :mod:`tidegate.quality`:
 
 - a missing value offends only ``not_be_null`` (and ``pair_values_to_be_equal`` when one of the two is missing);
-- NaN is a value, not a missing one, and lies in no range; in pairs it is the greatest number and equal to itself;
+- NaN is a value, not a missing one, and is in no range; in pairs it is the greatest number and equal to itself;
 - bounds are 64-bit floats, dates, or UTC timestamps; regular expressions see :mod:`tidegate.quality.rule_values`.
 """
 

@@ -82,7 +82,7 @@ def list_held_work(paths: PipelinePaths) -> list[HeldWork]:
 
 
 def find_held_work(paths: PipelinePaths, run_id: str) -> HeldWork | None:
-    """Find what waits under this run id; None for nothing. Raises as :func:`list_held_work`."""
+    """Find the held work under this run id; None for nothing. Raises as :func:`list_held_work`."""
     return next((one for one in list_held_work(paths) if one["run_id"] == run_id), None)
 
 

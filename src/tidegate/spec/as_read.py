@@ -38,7 +38,7 @@ class SpooledSource(FilesSource):
         return rate_options(self.origin).partitions if isinstance(self.origin, RateSource) else None
 
     def identity(self) -> dict[str, object]:
-        """The source that is received: where its files lie does not matter."""
+        """The source that is received: where its files are does not matter."""
         return self.origin.identity()
 
 
@@ -122,7 +122,7 @@ def as_files(source: RateSource | SocketSource, folder: Path) -> SpooledSource:
 
 
 def why_no_text(stream: FilesSource | KafkaSource, edited: str | None) -> str | None:
-    """Why a record of ``stream`` cannot be made of its text, in words that stand behind a count; None when it can.
+    """Why a record of ``stream`` cannot be made of its text, in words that follow a count; None when it can.
     ``edited`` is a text that a person wrote."""
     if isinstance(stream, FilesSource):
         return _why_not_files(stream)

@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 class Document:
     """What a file says. ``data`` is None when the file cannot be read as YAML; ``faults`` then says why.
 
-    ``written`` keeps the text of values as they stand in the file where the environment filled something in, so that
+    ``written`` keeps the text of values as they are in the file where the environment filled something in, so that
     no error shows what came from the environment, except the value that is wrong. ``variables`` names the variables
     that set one key, in place of a line.
     """
@@ -125,7 +125,7 @@ class Document:
     def hide_filled(self, text: str) -> str:
         """``text`` with values that came from the environment as they are written in the file: ``${VAR}``.
 
-        A plain word such as ``local`` is left alone outside of quotes, unless its key holds a secret: it is as often a
+        A plain word such as ``local`` is not hidden outside of quotes, unless its key holds a secret: it is as often a
         word of the sentence.
         """
         for path, written in self.written.items():

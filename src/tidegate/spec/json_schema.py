@@ -190,11 +190,11 @@ _BY_MODEL = {
     },
     "AlertsSpec": {
         "notify": "The notifiers, each of which gets every alert. [] (the default): nobody is notified.",
-        "held": "Tell when an increment, a backfill or a refresh is held and waits for a decision.",
-        "failing": "Tell when a task has failed for good; not again while later runs fail for the same reason.",
-        "behind": "Tell when a run has not ended well this long after it was queued, and no other has since: a "
+        "held": "Alert when an increment, a backfill or a refresh is held and waits for a decision.",
+        "failing": "Alert when a task has failed for good; not again while later runs fail for the same reason.",
+        "behind": "Alert when a run has not ended well this long after it was queued, and no other has since: a "
         "deadline alert of the DAG. Needs a triggerer.",
-        "quarantine_share": "Tell when a larger share of a run that is published is in quarantine (0 to 1); not again "
+        "quarantine_share": "Alert when a larger share of a run that is published is in quarantine (0 to 1); not again "
         "while later runs exceed it too.",
     },
     "NotifierSpec": {

@@ -26,7 +26,7 @@ _SECRET_KEY = re.compile(
 
 
 def find_in_project(root: Path) -> list[Fault]:
-    """The secrets that stand in ``tidegate.yaml`` itself; one that a ``${VAR}`` brings is as it should be."""
+    """The secrets written in ``tidegate.yaml`` itself; one that a ``${VAR}`` brings is as it should be."""
     document = read_document(root / "tidegate.yaml", "tidegate.yaml")
     places = [*_list_scalars(document, ("spark", "conf")), *_list_scalars(document, ("kafka", "options"))]
     for path, value in places:

@@ -87,7 +87,7 @@ _OFFSETS_WANTED = "write earliest, latest, an ISO time stamp, or {topic: {partit
 LINE_FORMATS = ("json", "csv", "text")
 """Formats of files whose records are lines."""
 SELF_DESCRIBING_FORMATS = ("parquet", "orc", "avro")
-"""Formats of files that tell their own columns, in a footer or a header."""
+"""Formats of files that contain their own columns, in a footer or a header."""
 
 
 class BaseSource(Model):
@@ -229,7 +229,7 @@ SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, Ta
 
 
 class TableSpec(Model):
-    """Where the table lies, and how it is laid out. ``path`` is None for its own place in the warehouse."""
+    """Where the table is, and how it is laid out. ``path`` is None for its own place in the warehouse."""
 
     path: str | None = None
     partition_by: list[str] = []
@@ -342,7 +342,7 @@ def _over(own: _S, base: _S, **values: object) -> _S:
 
 
 class NotifierSpec(Model):
-    """A way to tell people: a notifier of Airflow, or one of the project's own."""
+    """A way to notify people: a notifier of Airflow, or one of the project's own."""
 
     notifier: str
     arguments: dict[str, str | int | float | bool | list[str] | None] = {}

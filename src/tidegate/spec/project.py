@@ -183,7 +183,7 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> Iterator[
 
 
 def _check_values(document: Document, spec: ProjectSpec) -> Iterator[Finding]:
-    """Check keys that stand alone: (key, whether it is wrong, what is wrong with its value, what to write)."""
+    """Check keys one by one: (key, whether it is wrong, what is wrong with its value, what to write)."""
     pool, history = spec.airflow.pool, spec.ui.spark_history
     checks: list[tuple[KeyPath, bool, str, str]] = [
         (
@@ -242,7 +242,7 @@ def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str])
     # In the warehouse, but not all of it.
     within = {"the project": project.root, "the warehouse": project.warehouse}
     found = [
-        f"{path} and {what} ({other}) lie in one another"
+        f"{path} and {what} ({other}) are inside of one another"
         for what, other in ((what, Path(os.path.normpath(other))) for what, other in others.items())
         if path.is_relative_to(other) or other.is_relative_to(path)
     ]
@@ -255,10 +255,10 @@ def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str])
 
 
 def _check_apart(folders: dict[str, Path]) -> list[Finding]:
-    """Tables, state and quarantine must not lie in one another: a reader of the one would find files of the other."""
+    """Tables, state and quarantine must be apart: a reader of the one would find files of the other."""
     keys = list(folders)
     return [
-        Finding((key,), f"{key} and {other} lie in one another", f"give each its own folder: {key}: data/{key}")
+        Finding((key,), f"{key} and {other} are inside of one another", f"give each its own folder: {key}: data/{key}")
         for index, key in enumerate(keys)
         for other in keys[:index]
         if folders[key].is_relative_to(folders[other]) or folders[other].is_relative_to(folders[key])

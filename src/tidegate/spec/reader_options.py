@@ -182,7 +182,7 @@ def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
 
 
 OPTIONS_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding"}
-"""Parser options that speak of a file; a Kafka value is one record."""
+"""Parser options about a file; a Kafka value is one record."""
 
 
 def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:

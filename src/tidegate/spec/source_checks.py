@@ -147,7 +147,7 @@ def _refuse_infer(source: FilesSource | KafkaSource) -> tuple[str, str] | None:
     if source.format == "text":
         return "text has one column, value STRING: there is nothing to infer", "remove it"
     if isinstance(source, KafkaSource) and source.format != "raw":
-        return "schema: infer is for files; records of a topic do not tell their columns", _WRITE_COLUMNS
+        return "schema: infer is for files; records of a topic do not contain their columns", _WRITE_COLUMNS
     return None
 
 
@@ -225,7 +225,7 @@ def _describe_lines_missing(source: FilesSource) -> str | None:
         if show_option(source.options.get(key, "")).lower() == "true":
             return f"reads appended lines, and with {key} a line is not a record"
     if is_wide(str(source.options.get("encoding", ""))):
-        return f"cannot tell the lines of {source.options['encoding']}"
+        return f"cannot find the lines of {source.options['encoding']}"
     return None
 
 

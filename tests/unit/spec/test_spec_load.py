@@ -691,7 +691,7 @@ def test_loading_stays_light(tmp_path):
         (("format: json", "format: parquet"), "parquet has none"),
         (("format: json", "format: text\n    options: {wholetext: true}"), "with wholetext a line is not a record"),
         (("format: json", "format: csv\n    options: {multiLine: true}"), "with multiLine a line is not a record"),
-        (("format: json", "format: csv\n    options: {encoding: UTF-16LE}"), "cannot tell the lines of UTF-16LE"),
+        (("format: json", "format: csv\n    options: {encoding: UTF-16LE}"), "cannot find the lines of UTF-16LE"),
         (("format: json", "format: xml\n    options: {rowTag: o}"), "in xml a line is not a record"),
         (("format: json", "format: json\n    static: true"), "read afresh in each run"),
     ],

@@ -43,7 +43,7 @@ _Look = Callable[[Project, str], object]
 
 PARTS: Mapping[str, tuple[str, _Look]] = {
     "backlog": ("Backlog", look_at_ahead),
-    "waiting": ("What waits", look_at_ahead),
+    "waiting": ("Pending", look_at_ahead),
     "quarantine": (
         "Quarantine by cause",
         lambda project, name: look_at_quarantine(project, name, shows_data=project.spec.ui.show_data),

@@ -349,7 +349,7 @@ def _describe_retiring(checkpoint: Path) -> str:
 def _describe(name: str, paths: PipelinePaths, look: _Findings, retires: Path | None) -> outputs.Adoption:
     table = look.table
     actions = [] if retires is None else [_describe_retiring(retires)]
-    actions += [f"take over {count_of(len(table.files), 'file')} with {count_of(table.rows, 'row')} where they lie"]
+    actions += [f"take over {count_of(len(table.files), 'file')} with {count_of(table.rows, 'row')} where they are"]
     if table.hide:
         actions.append(
             f"hide {count_of(len(table.hide), 'file')} that {'does' if len(table.hide) == 1 else 'do'} not count"

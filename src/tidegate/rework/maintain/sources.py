@@ -32,7 +32,7 @@ _OLD_IN_A_ROW = 1000
 
 @dataclass
 class SourceChores:
-    """The files of each source to clean up, and notes on sources that are left alone."""
+    """The files of each source to clean up, and notes on sources that are not cleaned up."""
 
     consumed: dict[str, Consumed] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -41,19 +41,19 @@ class SourceChores:
 def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now: float) -> SourceChores:
     """Find the files that ``maintenance.source`` moves or removes, without changing anything.
 
-    Sources to which lines may be appended are left alone, and folders that another source reads too, also of another
-    pipeline: it may still need the files. ``now`` is in seconds since the epoch.
+    Sources to which lines may be appended are not cleaned up, nor folders that another source reads too, also one of
+    another pipeline: it may still need the files. ``now`` is in seconds since the epoch.
     """
     chores = SourceChores()
     if spec.maintenance.source == "keep" or not spec.file_streams:  # without files there is no ledger either
         return chores
     if list_held(paths):  # corrected, it has to read files of the source again
-        chores.notes.append("files of the sources are left alone: a backfill is held, and may need them")
+        chores.notes.append("files of the sources are kept: a backfill is held, and may need them")
         return chores
     recent = find_recent_batches(paths, since_ms=int((now - spec.maintenance.keep_versions) * 1000))
     if recent is None:
         chores.notes.append(
-            "files of the sources are left alone: commits are missing from the table's log, which would say what the "
+            "files of the sources are kept: commits are missing from the table's log, which would say what the "
             "versions within keep_versions have read"
         )
         return chores
@@ -65,17 +65,17 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
             if name not in named:  # the spool of a source that is received
                 continue
             if (why := _why_left(project, spec, name, source)) is not None:
-                chores.notes.append(f"source {name}: its files are left alone, because {why}")
+                chores.notes.append(f"source {name}: its files are kept, because {why}")
                 continue
             try:
                 consumed = find_consumed(FilesStream(project, paths, name, source, ledger), recent, needed)
             except TidegateError as error:
-                chores.notes.append(f"source {name}: {error.code}, so its files are left alone")
+                chores.notes.append(f"source {name}: {error.code}, so its files are kept")
                 continue
             chores.consumed[name] = consumed
             if consumed.doubtful:
                 chores.notes.append(
-                    f"source {name}: left alone, because they may have changed since they were read (their inodes did, "
+                    f"source {name}: kept, because they may have changed since they were read (their inodes did, "
                     f"and of files above 32 KiB only the ends can be compared): {list_first(consumed.doubtful)}"
                 )
     return chores

@@ -205,7 +205,7 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
 
 @dataclass(frozen=True)
 class Pending:
-    """What waits in the sources, by source."""
+    """The pending records, by source."""
 
     arrivals: Mapping[str, Arrival]
 

@@ -60,7 +60,7 @@ def finish_work(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> Co
         if undo_publish(paths, intent, lease):
             return OVERTAKEN
         intent = replace(intent, given_up=False)
-    return finish_intent(paths, intent, is_current=lease.is_current, tell=partial(_complete, paths, lease))
+    return finish_intent(paths, intent, is_current=lease.is_current, then=partial(_complete, paths, lease))
 
 
 def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result: CommitResult) -> None:

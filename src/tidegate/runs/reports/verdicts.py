@@ -282,7 +282,7 @@ WAITED = "tidegate.waited"
 
 @dataclass(frozen=True)
 class WaitingIncrement:
-    """What waits: ``manifests`` are all that the verdict speaks of, ``since`` is when it was passed, ``begun`` is the
+    """A deferred increment: ``manifests`` are those of its verdict, ``since`` is when it was passed, ``begun`` is the
     outcome of the decision that is being carried out."""
 
     verdict: StoredVerdict

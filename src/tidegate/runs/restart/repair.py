@@ -509,11 +509,11 @@ def _describe_lost_rows(paths: PipelinePaths, again: Sequence[LedgerRow], gone: 
 
 
 def list_undone(paths: PipelinePaths) -> list[str]:
-    """What reading all sources from the beginning undoes of it, with counts; where the log cannot tell, that."""
+    """What reading all sources from the beginning undoes of it, with counts, if the log has them."""
     try:
         return _list_undone(paths)
     except (TidegateError, OSError, ValueError) as error:
-        return [f"undo what was decided on records; the table's log cannot tell what ({type(error).__name__})"]
+        return [f"undo decisions on records; the table's log does not say which ({type(error).__name__})"]
 
 
 def _list_undone(paths: PipelinePaths) -> list[str]:

@@ -274,7 +274,7 @@ def _describe_reread(situation: Situation, look: Look) -> list[str]:
         f"the next run reads {describe_records(look)} again, with schema, suite and transform as they are then"
     ]
     if again := files_to_read_again(paths, look.settled) if spec.file_streams else []:
-        sentences.append(f"back to the intake: {count_of(len(again), 'file')}, what waits for a batch included")
+        sentences.append(f"back to the intake: {count_of(len(again), 'file')}, including those of no batch yet")
     starts: Mapping[str, Start] = {}
     with contextlib.suppress(TidegateError):  # named as the hindrance
         starts = starts_of_sources(situation, back_to=look.version)

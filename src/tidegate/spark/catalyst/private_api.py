@@ -96,5 +96,5 @@ class ExecutorView:
         return str(self._context.conf().get(setting, default))
 
     def cancel_all_jobs(self) -> None:
-        """Cancel what runs and what waits."""
+        """Cancel running and queued jobs."""
         self._context.cancelAllJobs()

@@ -74,7 +74,7 @@ def finish_intent(
     intent: PublishIntent,
     *,
     is_current: Callable[[], bool],
-    tell: Callable[[PublishIntent, CommitResult], None] | None = None,
+    then: Callable[[PublishIntent, CommitResult], None] | None = None,
 ) -> CommitResult:
     """Do the remaining steps of the intent, then remove it. Safe to call at any time, repeatedly, by any process.
 
@@ -84,7 +84,7 @@ def finish_intent(
     Args:
         is_current: Whether the caller still holds the pipeline's lease. It is called before each step that readers
             see; the log refuses the commit itself when another process was faster.
-        tell: Called when all is done, before the intent is removed.
+        then: Called when all is done, before the intent is removed.
 
     Raises:
         TryAgainError: LEASE_LOST, DISK_FULL or COMMIT_FAILED (the intent stays); ROWS_OUT_OF_SIGHT when plain readers
@@ -93,13 +93,13 @@ def finish_intent(
             after all is done, when another program has removed a file of the version.
     """
     try:
-        return _finish(paths, intent, is_current, tell)
+        return _finish(paths, intent, is_current, then)
     except Exception as error:  # a defect too: plain readers must not miss the hidden files until it is fixed
         if not _replaces(intent) or not is_current() or getattr(error, "code", "") == "REPLACED_FILES_GONE":
             raise  # the next run abandons such a publish and shows these files to plain readers again
         if isinstance(error, OSError | TryAgainError):  # other errors would occur again
             with contextlib.suppress(Exception):
-                return _finish(paths, intent, is_current, tell)
+                return _finish(paths, intent, is_current, then)
         _show_replaced(paths, intent, is_current, error)
         raise
 
@@ -140,7 +140,7 @@ def _finish(
     paths: PipelinePaths,
     intent: PublishIntent,
     is_current: Callable[[], bool],
-    tell: Callable[[PublishIntent, CommitResult], None] | None = None,
+    then: Callable[[PublishIntent, CommitResult], None] | None = None,
     *,
     is_whole: bool = True,
 ) -> CommitResult:
@@ -176,8 +176,8 @@ def _finish(
             if done is None:
                 raise _files_lost(error, intent) from error
     check_lease(is_current, intent)
-    if tell is not None:
-        tell(intent, done)
+    if then is not None:
+        then(intent, done)
     gone = _find_gone(paths, intent) if is_whole and not (done.overtaken or done.outdated) else None
     storage.remove(intent_path(paths, intent))
     if gone is not None:

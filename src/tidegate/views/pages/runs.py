@@ -191,7 +191,7 @@ def _list(folder: Path, limit: int) -> _Listed:
 
 @lru_cache(_REMEMBERED)
 def _read_row(path: Path, found: storage.Stat) -> RunRow:
-    """Read a report; ``found`` tells its versions from each other."""
+    """Read a report; ``found`` distinguishes its versions."""
     return make_row(json.loads(storage.read(path)))
 
 

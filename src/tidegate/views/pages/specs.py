@@ -32,7 +32,7 @@ _SETTLED_NS = 3_000_000_000
 
 
 def is_settled(found: storage.Stat) -> bool:
-    """Return whether a file was changed long enough ago for its time to tell its content.
+    """Return whether a file was changed long enough ago for its time to identify its content.
 
     One that changed just now may change again with the same time, if the file system's clock is coarse."""
     return time.time_ns() - found.modified_ns >= _SETTLED_NS

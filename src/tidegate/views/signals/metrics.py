@@ -139,16 +139,16 @@ STEP_SECONDS = Metric(
 RUN_SECONDS = Metric(
     "run.seconds", "gauge", "seconds", _RUN, "end", "from the start of a run to its end; waiting for a person counts"
 )
-LAG_FILES = Metric("lag.files", "gauge", "files", _SOURCE, "look", "files that wait")
-LAG_BYTES = Metric("lag.bytes", "gauge", "bytes", _SOURCE, "look", "bytes of the files that wait")
-LAG_OFFSETS = Metric("lag.offsets", "gauge", "offsets", _SOURCE, "look", "Kafka offsets that wait")
+LAG_FILES = Metric("lag.files", "gauge", "files", _SOURCE, "look", "pending files")
+LAG_BYTES = Metric("lag.bytes", "gauge", "bytes", _SOURCE, "look", "bytes of the pending files")
+LAG_OFFSETS = Metric("lag.offsets", "gauge", "offsets", _SOURCE, "look", "pending Kafka offsets")
 LAG_OLDEST = Metric(
     "lag.oldest.seconds",
     "gauge",
     "seconds",
     _SOURCE,
     "look",
-    "age of the oldest file or record that waits, by its own time; 0 when none does",
+    "age of the oldest pending file or record, by its own time; 0 when there is none",
 )
 LAG_WATERMARK = Metric(
     "lag.watermark.seconds",

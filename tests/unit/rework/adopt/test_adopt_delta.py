@@ -87,7 +87,7 @@ def test_its_log_is_gone_on_with_and_plain_readers_see_what_it_counts(tmp_path: 
     told = case.look()
     assert (told["kind"], told["rows"]) == ("delta", 3)
     assert told["actions"][:3] == [
-        "take over 2 files with 3 rows where they lie",
+        "take over 2 files with 3 rows where they are",
         "hide 1 file that does not count",
         "continue its Delta log",
     ]

@@ -130,7 +130,7 @@ def test_a_dry_run_says_what_adopting_does_and_changes_nothing(tmp_path: Path) -
     assert told["columns"] == {"id": "BIGINT", "day": "DATE"}
     assert told["sources"] == {"orders": {"files_taken": 2, "files_gone": 0, "files_waiting": 2}}
     assert told["actions"] == [
-        "take over 3 files with 3 rows where they lie",
+        "take over 3 files with 3 rows where they are",
         "hide 1 file that does not count",
         "move _spark_metadata to a hidden name",
         "commit version 0 of a Delta log",

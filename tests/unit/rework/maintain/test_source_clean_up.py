@@ -544,7 +544,7 @@ def test_a_folder_that_is_gone_is_named_and_everything_else_goes_on(inbox: Inbox
     write_pipeline(inbox.root, "orders", "type: files, path: nowhere")
     project = load_project(inbox.root)
     chores = find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time())
-    assert chores.notes == ["source trades: SOURCE_MISSING, so its files are left alone"]
+    assert chores.notes == ["source trades: SOURCE_MISSING, so its files are kept"]
 
 
 def test_while_a_backfill_is_held_files_stay(inbox: Inbox) -> None:
