@@ -14,6 +14,7 @@ from tests.support.streaming import Streaming, make_streaming
 from tidegate.core.errors import SourceLostError
 from tidegate.rework.backfill.command import backfill_table, preview_backfill, refresh_table
 from tidegate.rework.backfill.span import Wanted
+from tidegate.runs.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,9 +138,18 @@ def test_what_retention_has_taken(topics: Topics, spark: SparkSession, tmp_path:
     with pytest.raises(SourceLostError) as gone:
         backfill(flow, 1, 2, "both")
     assert gone.value.code == "BACKFILL_GONE" and "day=2026-01-02" in str(gone.value.fix)
+    lost = f"topic {topic} partition 0 offsets 0 to 0 (1): taken by retention"
+    assert str(gone.value.message).endswith(f"no longer exist: source events: {lost}")
+    rebuilt = repair_pipeline(flow.project, flow.name, dry_run=True, rebuild=True)
+    assert rebuilt["next_run"][-1] == f"does not find again: source events: {lost}"
     flow.expect("id n", [("a", 1), ("b", 1), ("c", 1)])
     assert backfill(flow, 2, 2, "possible")["rows"]["published"] == 1
     flow.expect("id n", [("a", 1), ("b", 1), ("c", 10)])
+    topics.send(topic, [record("never read", 2), record("d", 2)])
+    topics.cut(topic, 0, before=4)
+    with pytest.raises(SourceLostError) as more:
+        backfill(flow, 2, 2, "nothing")
+    assert "partition 0 offsets 2 to 2 (1): taken by retention" in more.value.message, "what was never read is not lost"
 
 
 def test_a_refresh_keeps_what_retention_has_taken(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:

@@ -131,8 +131,9 @@ BACKFILL_GONE = Condition(
     SourceLostError,
     "some of the records from which {label} was built no longer exist: {lost}",
     next_run="is not affected; the table stays as it is",
-    fix="restore them; what can be rebuilt without them: {possible}; or `tidegate repair {name} --rebuild`: a new "
-    "table from all records still in the sources; the old one is kept as a backup (`--dry-run` shows it first)",
+    fix="restore them, if they were files; what can be rebuilt without them: {possible}; or `tidegate repair {name} "
+    "--rebuild`: a new table without their rows, from the records still in the sources; the old one is kept as a "
+    "backup (`--dry-run` says what will be missing)",
 )
 
 BACKFILL_NOT_EXACT = Condition(

@@ -266,8 +266,9 @@ class Source(ABC):
         """The batch files of the source."""
         return BatchFiles(self.paths.checkpoint, self.name)
 
-    def find_gone(self, start: Start) -> list[str]:
-        """Describe records since ``start`` that no longer exist. Files are checked one by one, with the ledger."""
+    def find_gone(self, start: Start, until: Offsets | None = None) -> list[str]:
+        """Describe records since ``start``, of a partition in ``until`` up to there, that no longer exist. Files are
+        checked one by one, with the ledger."""
         return []
 
     def resolve_start(self) -> Start:

@@ -69,7 +69,11 @@ def missing_offsets(scope: Scope, choice: Choice) -> list[str]:
     if not any(choice.ranges.values()):
         return []
     sources = open_sources(scope.project, scope.paths, scope.spec)
-    return [gone for name, start in starts_of_topics(scope, choice).items() for gone in sources[name].find_gone(start)]
+    gone = []
+    for name, start in starts_of_topics(scope, choice).items():
+        ends = {partition: one.end for partition, one in join_ranges(choice.ranges.get(name, [])).items()}
+        gone += sources[name].find_gone(start, ends)
+    return gone
 
 
 def starts_of_topics(scope: Scope, choice: Choice) -> dict[str, Start]:

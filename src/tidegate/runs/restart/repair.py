@@ -227,7 +227,7 @@ def look_at_repair(
         value["actions"].append("back up the recorded rollback: the rest of it is abandoned")
     value["actions"] += describe_plan(plan)
     differing = find_differing(project, paths, spec.file_streams, plan.again)
-    value["next_run"] = describe_next_run(paths, plan, differing, keeps_rows=keeps_rows)
+    value["next_run"] = describe_next_run(situation, plan, differing, keeps_rows=keeps_rows)
     if request.rebuild or facts.table is None:
         value["next_run"] += describe_effects(paths, spec, facts.table, "whole table")
     _name_rebuilding(value, asked, plan.mismatch)
@@ -411,13 +411,6 @@ def _describe_more(situation: Situation, plan: RepairPlan | None, from_beginning
         )
     if (hold := find_hold(paths, facts.unpublished)) is not None:
         sentences.append(f"reads again and judges again what is held under run {hold.run_id}")
-    sources = open_sources(situation.project, paths, spec)
-    for name, start in ({} if plan is None else plan.starts).items():
-        try:
-            gone = sources[name].find_gone(start)
-        except TidegateError as error:
-            gone = [f"it cannot be asked now ({error.code})"]
-        sentences += [f"does not find all of source {name} again: {one}" for one in gone]
     return sentences
 
 
@@ -458,10 +451,11 @@ def describe_plan(plan: RepairPlan) -> list[str]:
 
 
 def describe_next_run(
-    paths: PipelinePaths, plan: RepairPlan, differing: Sequence[tuple[LedgerRow, str]], *, keeps_rows: bool
+    situation: Situation, plan: RepairPlan, differing: Sequence[tuple[LedgerRow, str]], *, keeps_rows: bool
 ) -> list[str]:
     """What comes of the repair. ``differing`` are files that no longer hold what was read, ``keeps_rows`` is whether
     the table that is backed up has rows that are each of one record."""
+    paths = situation.paths
     sentences = ["begins a new checkpoint"]
     gone = [(row, why) for row, why in differing if why.endswith(IS_GONE)]
     if there := len(plan.again) - len(gone):
@@ -474,7 +468,15 @@ def describe_next_run(
         names = list_first(changed, _NAMED_AT_MOST, "; ")
         sentences.append(f"finds these changed since they were read: {names}")
     sentences += _describe_waiting(paths, plan)
-    return [*sentences, *(f"starts source {name} at {json.dumps(one['offsets'])}" for name, one in plan.starts.items())]
+    sources = open_sources(situation.project, paths, situation.spec)
+    for name, start in plan.starts.items():
+        sentences.append(f"starts source {name} at {json.dumps(start['offsets'])}")
+        try:
+            if missing := sources[name].find_gone(start):
+                sentences.append(f"does not find again: {list_first(missing, _NAMED_AT_MOST, '; ')}")
+        except TidegateError as error:
+            sentences.append(f"source {name} cannot be asked now what it still has ({error.code})")
+    return sentences
 
 
 def _describe_waiting(paths: PipelinePaths, plan: RepairPlan) -> list[str]:

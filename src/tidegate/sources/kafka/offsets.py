@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -248,7 +248,7 @@ def _check_explicit(brokers: Brokers, starting: OffsetsJson, partitions: Collect
 Cause = Literal["retention", "topic_deleted", "topic_recreated", "partition_vanished", "truncated"]
 
 _WORDS: dict[str, str] = {
-    "retention": "taken by retention before they were read",
+    "retention": "taken by retention",
     "topic_deleted": "the topic was deleted",
     "topic_recreated": "the topic was deleted and created again",
     "partition_vanished": "the partition is gone",
@@ -281,6 +281,13 @@ class LostRange:
         """Return whether records were lost that are known to have existed, not only positions of future ones."""
         seen = planned.get(self.topic_partition, self.lost_from)
         return self.lost_until is not None or seen > self.lost_from
+
+    def end_at(self, until: Offsets) -> LostRange:
+        """Leave out the offsets behind ``until``, if it names the partition and there are others."""
+        end = until.get(self.topic_partition)
+        if end is None or self.lost_until is None or not self.lost_from < end < self.lost_until:
+            return self
+        return replace(self, lost_until=end)
 
     def __str__(self) -> str:
         if self.lost_until is None:

@@ -222,11 +222,11 @@ class KafkaStream(Stream, StaticSource):
         taken, found = super().range_of(batch_id), self.batch_files.describe_batch(batch_id)
         return replace(taken, offsets={} if found is None else found.ranges)
 
-    def find_gone(self, start: Start) -> list[str]:
-        """Find offsets from ``start`` on that the brokers no longer have."""
+    def find_gone(self, start: Start, until: Offsets | None = None) -> list[str]:
+        """Describe offsets from ``start`` on that the brokers no longer have."""
         birth = KafkaBirth.from_dict(start)
         lost = find_loss(birth, self._plan(birth, {}))
-        return [f"source {self.name}: {loss_to_dict(lost)}"] if lost else []
+        return [f"source {self.name}: {one.end_at(until or {})}" for one in lost]
 
     def resolve_start(self) -> Start:
         """The present offsets for ``starting_offsets``."""
