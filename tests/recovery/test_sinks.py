@@ -17,6 +17,8 @@ from tests.recovery.frozen import take_over, thaw
 from tests.recovery.views import freeze_tree, send_all, view_of, wait_for_sleeper
 from tests.support.project import in_session
 from tests.support.scene import NAME, Scene, Snapshot, make_scene
+from tidegate.runs.gate_steps import audit_run, publish_run
+from tidegate.runs.steps import ingest_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +56,7 @@ def _check_fed(scene: Scene) -> None:
 
 
 @pytest.fixture(scope="module")
-def audited_with_sink(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+def audited_with_sink(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Snapshot:
     """One version published and fed, a second one audited."""
     folder = tmp_path_factory.mktemp("sinks")
     scene = make_scene(folder / "live")
@@ -62,10 +64,11 @@ def audited_with_sink(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     (job / "pipeline.yaml").write_text((job / "pipeline.yaml").read_text() + _SINKS)
     (job / "sinks.py").write_text(_WRITER)
     scene.offer()
-    scene.tidegate("run", NAME, "--run-id", "first")
+    submit = in_session(spark)
+    scene.run("first", submit=submit)
     scene.offer()
-    scene.tidegate("ingest", NAME, "--run-id", "second")
-    scene.tidegate("audit", NAME, "--run-id", "second")
+    ingest_run(scene.project, NAME, "second", submit=submit)
+    audit_run(scene.project, NAME, "second")
     return scene.save(folder / "audited")
 
 
@@ -73,7 +76,7 @@ def audited_with_sink(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 def owed(audited_with_sink: Snapshot) -> Snapshot:
     """Both versions published, the second one not fed."""
     scene = audited_with_sink.restore()
-    assert scene.report(*_PUBLISH)["sinks"][0]["behind"] == 1
+    assert publish_run(scene.project, NAME, "second")["sinks"][0]["behind"] == 1
     return scene.save(audited_with_sink.folder.with_name("owed"))
 
 

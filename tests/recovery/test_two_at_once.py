@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 from tests.recovery.two_runs import end, run_two
+from tests.support.project import in_session
 from tests.support.scene import NAME, Snapshot
+from tidegate.runs.steps import ingest_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +49,7 @@ def test_scheduled_steps_against_a_run_and_what_people_do(published: Snapshot, s
     scene = published.restore()
     for _ in range(3):
         scene.offer()
-    scene.tidegate("ingest", NAME, "--run-id", "scheduled")
+    ingest_run(scene.project, NAME, "scheduled", submit=in_session(spark))
     code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
     assert re.search(r"waiting for the next step of run scheduled \(tidegate ingest, pid \d+@.+\) since 20", err), err
@@ -56,13 +59,13 @@ def test_scheduled_steps_against_a_run_and_what_people_do(published: Snapshot, s
         ("release", NAME, "scheduled-2", "--reason", "because"),
         ("discard", NAME, "scheduled-2", "--reason", "because"),
     ):
-        code, err = end(scene.start(*command))
-        assert code == 75 and "LEASE_HELD" in err, f"{command}: {code} {err}"
+        error = json.loads(scene.call(*command, "--json", expect=75))["error"]
+        assert error["code"] == "LEASE_HELD", f"{command}: {error}"
     scene.check_readers_now()
     scene.tidegate("audit", NAME, "--run-id", "scheduled")
     code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
-    scene.tidegate("publish", NAME, "--run-id", "scheduled")
+    scene.call("publish", NAME, "--run-id", "scheduled")
     scene.check_complete(spark)
-    assert scene.report("run", NAME, "--run-id", "by-hand")["outcome"] == "nothing_new"
-    assert scene.report("publish", NAME, "--run-id", "scheduled")["outcome"] == "published"
+    assert scene.run("by-hand", submit=in_session(spark))["outcome"] == "nothing_new"
+    assert json.loads(scene.call("publish", NAME, "--run-id", "scheduled", "--json"))["outcome"] == "published"
