@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -247,6 +248,13 @@ class _Query:
                 "malformed": len(bad),
                 "captured": captured,
             }
+            if self.order.days and not is_kafka:
+                links = Counter(
+                    ("bad:" if row["kind"] == "malformed" else "good:") + position.rpartition("/")[2]
+                    for row, position in read
+                )
+                by_file = [{"item": link, "count": count} for link, count in links.items()]
+                self.query.metrics[f"source:{name}"]["by_file"] = by_file
             self.query.metrics[f"entered:{name}"] = {"entered": len(read) - len(bad)}
         transformed = len(good)
         self.query.metrics["rules"] = {"transformed": transformed, "rejected": 0, "captured": []}

@@ -198,6 +198,29 @@ def test_what_is_malformed_by_now_is_set_aside_where_its_day_is_known(spark: Spa
     assert len(flow.aside("malformed")) == 2
 
 
+def test_each_day_of_an_interval_has_its_own_share_of_quarantined_records(spark: SparkSession, tmp_path: Path) -> None:
+    """A seventh of all records is in quarantine, and half of two days: both are held, as each of them alone is."""
+    flow = make(tmp_path, spark)
+    whole = {"more": "yes"}
+    for day, count, complete, step in ((1, 20, 20, 1), (2, 4, 2, 1), (3, 4, 4, 100)):
+        records = [event(f"{day}-{number}", day, number * step) for number in range(count)]
+        flow.offer("events", *(one | (whole if place < complete else {}) for place, one in enumerate(records)))
+        flow.run()
+    stricter = SPEC.replace("n INT", "n INT, more STRING NOT NULL")
+    flow.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\ntransform: transform.py\n"
+               f"{stricter}quality: {{max_quarantine_share: 0.3}}\n")  # fmt: skip
+    flow.write("expectations/flow.yaml", SUITE.replace("1000", "150"))
+    with pytest.raises(HeldError) as held:
+        backfill(flow, "2026-01-01", "2026-01-03", "all")
+    found = "2 of 4 records malformed (50.0%), allowed: 30.0%"
+    assert f"max_quarantine_share: {found} (day=2026-01-02, day=2026-01-03)" in held.value.message
+    for day, says in ((2, found), (3, "2 of 4 records rejected (50.0%), allowed: 30.0%")):
+        with pytest.raises(HeldError) as held:
+            backfill(flow, f"2026-01-0{day}", f"2026-01-0{day}", f"alone-{day}")
+        assert f"max_quarantine_share: {says}" in held.value.message
+    assert backfill(flow, "2026-01-01", "2026-01-01", "alone")["outcome"] == "published"
+
+
 def test_a_held_backfill_holds_only_itself(spark: SparkSession, tmp_path: Path) -> None:
     flow = make(tmp_path, spark)
     flow.offer("events", event("a", 1, 1))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from tidegate.core.outputs import Quality, RowKey, Rows, VerdictName
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, list_first
 from tidegate.quality import errors
 from tidegate.quality.engine import RuleResult
 from tidegate.quality.suite import SuiteSpec
@@ -26,6 +26,7 @@ from tidegate.state.manifest import WholeFile
 
 SHARE_RULE = "max_quarantine_share"
 TIDEGATE_TYPE = "tidegate"
+_NAMED_AT_MOST = 5
 _MANY = 100
 """Records, and rows where the transform makes fewer, from which on more than half malformed or rejected is held."""
 
@@ -51,58 +52,6 @@ class Verdict:
             "results": [result.to_dict() for result in self.results],
             "warnings": list(self.warnings),
         }
-
-
-@dataclass(frozen=True)
-class Quarantined:
-    """The losses of an increment: malformed and late records, of those ``read``, and rejected rows, of those
-    ``transformed`` from the remaining records."""
-
-    read: int
-    malformed: int = 0
-    late: int = 0
-    transformed: int = 0
-    rejected: int = 0
-
-    @staticmethod
-    def of(rows: Rows | Mapping[RowKey, int]) -> Quarantined:
-        """From the ``rows`` of a run report."""
-        return Quarantined(rows["read"], rows["malformed"], rows["late"], rows["transformed"], rows["rejected"])
-
-    @property
-    def count(self) -> int:
-        """Records and rows that were quarantined."""
-        return self.malformed + self.late + self.rejected
-
-    @property
-    def share(self) -> Fraction:
-        """The part of the records that was quarantined, 0 to 1, exactly.
-
-        A rejected row counts for as many records as one row was made of: an aggregation makes one row of many records,
-        an explode many rows of one. Where each record is one row, this is ``count`` over ``read``.
-        """
-        dropped = Fraction(self.malformed + self.late, self.read) if self.read else Fraction(0)
-        rejected = Fraction(self.rejected, self.transformed) if self.transformed else Fraction(0)
-        return dropped + (1 - dropped) * rejected
-
-    def describe(self) -> str:
-        """``2 of 6 records quarantined (33.3%)``, with the rows apart where they are not the records."""
-        dropped = self.malformed + self.late
-        if not self.rejected or dropped + self.transformed == self.read:
-            return f"{self.count:,} of {self.read:,} records {self._what()} ({float(self.share):.1%})"
-        rows = f"{self.rejected:,} of {self.transformed:,} rows quarantined"
-        return f"{f'{dropped:,} of {self.read:,} records and ' if dropped else ''}{rows} ({float(self.share):.1%})"
-
-    def _what(self) -> str:
-        kinds = {"malformed": self.malformed, "late": self.late, "rejected": self.rejected}
-        there = [kind for kind, count in kinds.items() if count]
-        return there[0] if len(there) == 1 else "quarantined"
-
-    @property
-    def is_mostly_wrong(self) -> bool:
-        """Whether more than half of many records are malformed or rejected; late ones were right in their time."""
-        of_many = min(self.read, self.malformed + self.late + self.transformed) >= _MANY
-        return of_many and replace(self, late=0).share > Fraction(1, 2)
 
 
 @dataclass(frozen=True)
@@ -142,19 +91,90 @@ class WholeFiles:
 NO_FILES = WholeFiles()
 
 
+@dataclass(frozen=True)
+class Quarantined:
+    """The losses of an increment: malformed and late records, of those ``read``, and rejected rows, of those
+    ``transformed`` from the remaining records."""
+
+    read: int
+    malformed: int = 0
+    late: int = 0
+    transformed: int = 0
+    rejected: int = 0
+    whole: WholeFiles = NO_FILES
+    """Files in quarantine whole, each counted as one malformed record."""
+
+    @staticmethod
+    def of(rows: Rows | Mapping[RowKey, int], whole: WholeFiles = NO_FILES) -> Quarantined:
+        """From the ``rows`` of a run report."""
+        return Quarantined(rows["read"], rows["malformed"], rows["late"], rows["transformed"], rows["rejected"], whole)
+
+    @property
+    def by_rows(self) -> Quarantined:
+        """The same, with all rows of whole files counted, as far as footers have their number."""
+        return replace(self, read=self.read + self.whole.more, malformed=self.malformed + self.whole.more)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing could be read, and the number of records is unknown."""
+        return self.whole.uncounted > 0 and self.read == self.malformed == self.whole.files
+
+    @property
+    def count(self) -> int:
+        """Records and rows that were quarantined."""
+        return self.malformed + self.late + self.rejected
+
+    @property
+    def share(self) -> Fraction:
+        """The part of the records that was quarantined, 0 to 1, exactly.
+
+        A rejected row counts for as many records as one row was made of: an aggregation makes one row of many records,
+        an explode many rows of one. Where each record is one row, this is ``count`` over ``read``.
+        """
+        dropped = Fraction(self.malformed + self.late, self.read) if self.read else Fraction(0)
+        rejected = Fraction(self.rejected, self.transformed) if self.transformed else Fraction(0)
+        return dropped + (1 - dropped) * rejected
+
+    def describe(self) -> str:
+        """``2 of 6 records quarantined (33.3%)``, with the rows apart where they are not the records."""
+        dropped = self.malformed + self.late
+        if not self.rejected or dropped + self.transformed == self.read:
+            return f"{self.count:,} of {self.read:,} records {self._what()} ({float(self.share):.1%})"
+        rows = f"{self.rejected:,} of {self.transformed:,} rows quarantined"
+        return f"{f'{dropped:,} of {self.read:,} records and ' if dropped else ''}{rows} ({float(self.share):.1%})"
+
+    def _what(self) -> str:
+        kinds = {"malformed": self.malformed, "late": self.late, "rejected": self.rejected}
+        there = [kind for kind, count in kinds.items() if count]
+        return there[0] if len(there) == 1 else "quarantined"
+
+    @property
+    def is_mostly_wrong(self) -> bool:
+        """Whether more than half of many records are malformed or rejected; late ones were right in their time."""
+        of_many = min(self.read, self.malformed + self.late + self.transformed) >= _MANY
+        return of_many and replace(self, late=0).share > Fraction(1, 2)
+
+
 def decide_verdict(
     suite: SuiteSpec | None,
     results: Sequence[RuleResult],
     quarantined: Quarantined,
     quality: QualitySpec,
     most_frequent: str = "",
-    whole: WholeFiles = NO_FILES,
+    by_day: Mapping[str, Quarantined] | None = None,
 ) -> Verdict:
     """The verdict on an increment.
 
-    ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows; ``most_frequent``
-    says why most records were quarantined. Of the files in ``whole`` the rows count, where a footer has their number;
-    ``quarantined`` has one record of each. Raises DefectError when a rule has no result or a result no rule.
+    Args:
+        suite: Its expectations; None where there are none.
+        results: The answers of Great Expectations, one per rule of ``suite``, on the staged rows.
+        quarantined: Its losses.
+        quality: The limits of the pipeline.
+        most_frequent: Why most records were quarantined.
+        by_day: The losses of each day of a backfill, which are judged one by one instead of all ``quarantined``.
+
+    Raises:
+        DefectError: A rule has no result, or a result no rule.
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
@@ -167,25 +187,17 @@ def decide_verdict(
             )
         elif not result.success and result.severity == "critical":
             failed[result.rule] = _describe(result)
-    is_nothing_read = (
-        whole.files > 0 and quarantined.read == quarantined.malformed == whole.files and whole.uncounted > 0
-    )
-    are_all_whole = quarantined.count == whole.files
-    quarantined = replace(quarantined, read=quarantined.read + whole.more, malformed=quarantined.malformed + whole.more)
-    share = judge_share(quarantined, quality, is_unknown=is_nothing_read)
+    because = f": {most_frequent}" if most_frequent else ""
+    share, excess = _judge_shares(by_day or {"": quarantined}, quality)
     every = (*results, *([share] if share else []))
-    limit, because = quality.max_quarantine_share, f": {most_frequent}" if most_frequent else ""
     warnings = []
-    if share and not share.success:
-        allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
-        if limit is None and is_nothing_read:
-            allowed = f"nothing of the increment could be read, and its size is unknown: {whole.describe()}"
-        failed[SHARE_RULE] = f"{quarantined.describe()}, {allowed}{because}"
-    elif limit is None and quarantined.malformed + quarantined.rejected:
-        warnings.append(f"{quarantined.describe()}{because}")
-    if whole.files:
-        others = "" if are_all_whole else "; causes of all quarantined records"
-        warnings.append(f"{whole.describe()}{others}{because}" if because and not warnings else whole.describe())
+    if excess:
+        failed[SHARE_RULE] = excess + because
+    elif quality.max_quarantine_share is None and quarantined.malformed + quarantined.rejected:
+        warnings.append(f"{quarantined.by_rows.describe()}{because}")
+    if whole := quarantined.whole.describe() if quarantined.whole.files else "":
+        others = "" if quarantined.count == quarantined.whole.files else "; causes of all quarantined records"
+        warnings.append(f"{whole}{others}{because}" if because and not warnings else whole)
     if failed:
         verdict: VerdictName = "failed"
     elif suite is None:
@@ -197,16 +209,35 @@ def decide_verdict(
     return Verdict(verdict, suite.name if suite else None, every, failed, tuple(warnings))
 
 
-def judge_share(quarantined: Quarantined, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:
+def judge_share(quarantined: Quarantined, quality: QualitySpec) -> RuleResult | None:
     """The pseudo rule on the share of records quarantined; None without a limit in the spec, unless most are wrong, or
-    nothing could be read and the number of records is unknown (``is_unknown``)."""
-    limit, share = quality.max_quarantine_share, float(quarantined.share)
+    nothing could be read and the number of records is unknown."""
+    counted = quarantined.by_rows
+    limit, share = quality.max_quarantine_share, float(counted.share)
     if limit is None:
-        if not quarantined.is_mostly_wrong and not is_unknown:
+        if not counted.is_mostly_wrong and not quarantined.is_unknown:
             return None
         limit = 0.5
-        share = float(replace(quarantined, late=0).share)
-    return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, quarantined.count, round(share, 6))
+        share = float(replace(counted, late=0).share)
+    return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, counted.count, round(share, 6))
+
+
+def _judge_shares(parts: Mapping[str, Quarantined], quality: QualitySpec) -> tuple[RuleResult | None, str]:
+    """The result on the part with the largest share, and why it is too large ("" where it is not), with the names of
+    all parts whose share is."""
+    judged = [(one, share) for one in parts.values() if (share := judge_share(one, quality)) is not None]
+    if not judged:
+        return None, ""
+    worst, share = max(judged, key=lambda pair: (not pair[1].success, pair[0].by_rows.share))
+    if share.success:
+        return share, ""
+    limit = quality.max_quarantine_share
+    allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
+    if limit is None and worst.is_unknown:
+        allowed = f"nothing of the increment could be read, and its size is unknown: {worst.whole.describe()}"
+    too_many = (label for label, one in parts.items() if (found := judge_share(one, quality)) and not found.success)
+    labels = list_first([label for label in too_many if label], _NAMED_AT_MOST)
+    return share, f"{worst.by_rows.describe()}, {allowed}{f' ({labels})' if labels else ''}"
 
 
 def _describe(result: RuleResult) -> str:

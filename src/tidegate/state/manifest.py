@@ -52,21 +52,26 @@ class Piece(TypedDict):
     lines: int | None
 
 
+class WholeFile(TypedDict):
+    """A file that could not be read and is in quarantine whole; ``rows`` by its footer, None where that is unknown."""
+
+    size: int
+    rows: int | None
+
+
 class TakenFile(TypedDict):
-    """A file that a batch took: size and time as they were when it was read, ``link`` its place in the intake."""
+    """A file that a batch took: size and time as they were when it was read, ``link`` its place in the intake.
+
+    In a backfill of several days, ``records`` and ``malformed`` are the counts of this file."""
 
     path: str
     size: int
     mtime_ns: int
     link: str
     piece: NotRequired[Piece]
-
-
-class WholeFile(TypedDict):
-    """A file that could not be read and is in quarantine whole; ``rows`` by its footer, None where that is unknown."""
-
-    size: int
-    rows: int | None
+    records: NotRequired[int]
+    malformed: NotRequired[int]
+    whole: NotRequired[WholeFile]
 
 
 class OperatorProgress(TypedDict):
@@ -197,6 +202,8 @@ class BatchManifest:
     """The rule for a row's partition: ``rule``, a digest; of a column that is a source's own, ``<source>.<column>``;
     ``several`` where a record may give several rows; :data:`SPAN` where a day's rows come from known event times. {}
     where it is not known."""
+    rejected_by_day: dict[str, int] = field(default_factory=dict)
+    """In a backfill of several days: the rejected rows of each day."""
 
     @property
     def key(self) -> BatchKey:

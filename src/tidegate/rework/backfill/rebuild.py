@@ -41,6 +41,7 @@ from tidegate.rework.backfill.hand_over import (
 )
 from tidegate.rework.backfill.held import describe_runs, keep_held, remove_held_figures, report_held
 from tidegate.rework.backfill.lineage import describe_partition
+from tidegate.rework.backfill.losses import count_by_day
 from tidegate.rework.backfill.side_job import (
     Built,
     Reading,
@@ -512,14 +513,15 @@ def _judge(job: RunContext, scope: Scope, finding: Finding, manifests: Sequence[
     """Judge the interval's rows by the gate, each of its days that has rows, or had some, as an increment of its own;
     where rows replace others, only those that remain."""
     interval = finding.interval
-    inside = [replace(one, files=files_within(one.files, interval.within)) for one in manifests]
+    inside = [_keep_within(one, interval) for one in manifests]
     folds = fold_unpublished(job.paths, inside, job.spec) if scope.hands_over and inside else None
     partitions = [file.partition for file in finding.replaced]
     partitions += [file.partition for one in inside for file in one.files]
     days = {day.label: day.within for day in interval.joined if any(map(day.holds, partitions))}
     replaced = {file.path for file in (scope.files if scope.hands_over else finding.replaced)}
     others = [file for file in scope.files if file.path not in replaced]
-    verdict = judge_staged(job, inside, folded=folds, rebuilt=Rebuilt(others, days))
+    losses = count_by_day(scope, interval, finding.choice, job.paths.state, inside)
+    verdict = judge_staged(job, inside, folded=folds, rebuilt=Rebuilt(others, days, losses))
     moved, folded = within_pipeline(inside, folds[0] if folds else None, folder)
     return Built(
         manifests=moved,
@@ -529,3 +531,11 @@ def _judge(job: RunContext, scope: Scope, finding: Finding, manifests: Sequence[
         side=job.paths,
         folded=folded,
     )
+
+
+def _keep_within(manifest: BatchManifest, interval: Interval) -> BatchManifest:
+    """The batch without the rows of partitions that are not rebuilt."""
+    if interval.is_whole_table:
+        return manifest
+    files = files_within(manifest.files, interval.within)
+    return replace(manifest, files=files, transformed=manifest.rejected + sum(file.rows for file in files))

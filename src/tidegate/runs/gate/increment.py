@@ -76,6 +76,8 @@ class Rebuilt:
     """The table's files that remain; without any, the table gets the columns of the rows."""
     days: Mapping[str, Within] = field(default_factory=dict)
     """{label: partitions}, each of which is an increment of its own for the suite; by default everything is one."""
+    losses: Mapping[str, Quarantined] = field(default_factory=dict)
+    """{label: the records and rows in quarantine}, of each day that is one for the limits as well."""
 
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
@@ -110,7 +112,7 @@ def judge_staged(
         folded: The remaining rows, where rows replace others.
         most_frequent: Why most of the records are in quarantine (:func:`find_most_frequent`).
         counts_quarantined: Off where all of the records were in quarantine before: they do not count then.
-        rebuilt: Of a backfill or refresh. The share of quarantined records is always that of everything that was read.
+        rebuilt: Of a backfill or refresh.
     """
     suite, limits = load_suite(context.project, context.name), context.spec.quality
     rules = digest_rules(context, suite)
@@ -134,8 +136,9 @@ def judge_staged(
         if counts_quarantined:
             results = _add_quarantined(results, suite, staged)
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
-    quarantined = Quarantined.of(count_rows(staged if counts_quarantined else []))
-    verdict = decide_verdict(suite, results, quarantined, limits, most_frequent, whole)
+    quarantined = Quarantined.of(count_rows(staged if counts_quarantined else []), whole)
+    by_day = None if rebuilt is None else rebuilt.losses
+    verdict = decide_verdict(suite, results, quarantined, limits, most_frequent, by_day)
     return StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(staged),

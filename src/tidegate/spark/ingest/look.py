@@ -23,7 +23,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.state.manifest import Taken
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,6 @@ def kept_files(spark: SparkSession, folder: Path) -> set[str]:
     return {row["name"] for row in names.collect()}
 
 
-def link_name(position: str) -> Column:
-    """Of the position of a record of a file: the last part of its link's name, which is unique."""
-    return F.element_at(F.split(F.substring_index(position, "#", 1), "/"), -1)
-
-
 def _as_quarantine(records: DataFrame, pipeline: str, run_id: str, places: DataFrame) -> DataFrame:
     """``records`` as rows of the quarantine table; ``places`` are :meth:`PositionFinder.list_places`."""
     # Behind the `#` are the first byte of the part, or `row`, and the number of the line in it, or of the row.
@@ -112,7 +107,9 @@ def _as_quarantine(records: DataFrame, pipeline: str, run_id: str, places: DataF
     is_row = has_number & (place[0] == "row")
     begin = F.when(has_number & ~is_row, place[0].cast("bigint")).otherwise(F.lit(0))
     number = F.when(has_number, place[1].cast("bigint"))
-    named = records.withColumns({"_name": link_name("position"), "_begin": begin, "_number": number, "_is_row": is_row})
+    named = records.withColumns(
+        {"_name": plan.link_name("position"), "_begin": begin, "_number": number, "_is_row": is_row}
+    )
     located = named.join(F.broadcast(places), ["_name", "_begin"], "left")
     opened = F.expr("left(_file, length(_file) - 1)")
     unit = F.when(F.col("_is_row"), F.lit(', "row": ')).otherwise(F.lit(', "line": '))

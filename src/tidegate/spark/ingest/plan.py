@@ -54,11 +54,16 @@ _KINDS = 4
 """Of records with unknown fields the metrics report some that differ: 64 as they come, and of each of so many groups by
 their names the first and the last. A name is cut after 256 characters, and a record reports 64 names."""
 
+_GOOD, _BAD = "good:", "bad:"
+_COUNTED_AT_MOST = 100_000
+"""Different values that Spark's approx_top_k returns at most."""
 
-def observe_source(parsed: DataFrame, source: str) -> DataFrame:
-    """``parsed`` with counts of records read and malformed, and a sample of the malformed, as metric
-    ``source:<name>``.
+
+def observe_source(parsed: DataFrame, source: str, files: int = 0) -> DataFrame:
+    """``parsed`` with counts of records read and malformed, and a sample of the malformed, as metric ``source:<name>``;
+    where ``files`` are given, with the counts of each of so many files as well.
     """
+    of_file = F.concat(F.when(F.col("_malformed"), F.lit(_BAD)).otherwise(F.lit(_GOOD)), link_name("_position"))
     names = F.transform(F.slice("_unknown", 1, _NAMES_AT_MOST), lambda name: F.left(name, F.lit(_NAME_CHARACTERS)))
     has_unknown = F.coalesce(F.size("_unknown") > 0, F.lit(False))
     place = F.struct(names.alias("_unknown"), F.col("_position"))
@@ -72,6 +77,7 @@ def observe_source(parsed: DataFrame, source: str) -> DataFrame:
         _some(has_unknown, place, _PLACES_AT_MOST).alias("unknown_places"),
         *(F.min(one).alias(f"unknown_first_{kind}") for kind, one in enumerate(kinds)),
         *(F.max(one).alias(f"unknown_last_{kind}") for kind, one in enumerate(kinds)),
+        *([_count_by(of_file, 2 * files).alias("by_file")] if 0 < 2 * files <= _COUNTED_AT_MOST else []),
     )
 
 
@@ -100,6 +106,28 @@ def observe_static(parsed: DataFrame, source: str) -> DataFrame:
         F.count(F.when(malformed, 1)).alias("malformed"),
         F.min(F.when(malformed, F.struct("_position", "_detail", "_raw"))).alias("first"),
     )
+
+
+def _count_by(value: Column, different: int) -> Column:
+    """How often each value occurs, if so many differ at most: then the counts of approx_top_k are exact."""
+    return F.call_function("approx_top_k", value, F.lit(different), F.lit(2 * different))
+
+
+def read_counts(counts: Sequence[Mapping[str, object]]) -> dict[str, int]:
+    """{value: its count} of a metric of :func:`_count_by`; rows without a value are not counted."""
+    return {str(one["item"]): int(str(one["count"])) for one in counts if one.get("item") is not None}
+
+
+def count_file(counts: Mapping[str, int], link: str, whole: int) -> tuple[int, int]:
+    """How many records of the file behind a link were read, and how many of these are malformed, by the ``counts`` of
+    the metric ``by_file``. ``whole`` is 1 for a file in quarantine whole, which counts as one record."""
+    good, bad = (counts.get(f"{mark}{link.rpartition('/')[2]}", 0) for mark in (_GOOD, _BAD))
+    return good + bad + whole, bad + whole
+
+
+def link_name(position: str) -> Column:
+    """Of the position of a record of a file: the last part of its link's name, which is unique."""
+    return F.element_at(F.split(F.substring_index(position, "#", 1), "/"), -1)
 
 
 def demand_event_time(parsed: DataFrame, event_time: str) -> DataFrame:
@@ -214,14 +242,17 @@ def _is_within(within: Within | None) -> Column:
     return F.coalesce(is_in, F.lit(False))
 
 
-def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
-    """``flagged`` with counts of rows, rejected rows and offences per rule, as metric ``rules``."""
+def observe_rules(flagged: DataFrame, rules: Sequence[RowRule], days: Sequence[Within] = ()) -> DataFrame:
+    """``flagged`` with counts of rows, rejected rows and offences per rule, as metric ``rules``; and of rejected rows
+    per day, where a side job has several ``days``."""
+    day = [F.when(F.col(REJECTED), F.col(quote_column(name)).cast("string")) for one in days[:1] for name in one]
     return flagged.observe(
         "rules",
         F.count(F.lit(1)).alias("transformed"),
         F.count(F.when(F.col(REJECTED), 1)).alias("rejected"),
         *(F.count(F.when(F.col(f"{_RULE}{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
         *_captured(F.col(REJECTED), _rejected_columns(flagged, rules)),
+        *(_count_by(one, len(days)).alias("by_day") for one in day),
     )
 
 

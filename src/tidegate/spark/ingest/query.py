@@ -67,7 +67,11 @@ def prepare_query(
     """
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []
-    good = {name: _good_records(spec, name, frame, with_provenance=bool(rules)) for name, frame in parsed.items()}
+    files = {name: len(links) for name, links in order.links.items() if order.days}
+    good = {
+        name: _good_records(spec, name, frame, files.get(name, 0), with_provenance=bool(rules))
+        for name, frame in parsed.items()
+    }
     out = plan.transformed_rows(spark, spec, project.paths(spec.name).job, good, order.run_id)
     if suite is not None:  # before its rules become columns: Spark would name neither suite nor rule
         check_columns(suite, {name: kind for name, kind in out.dtypes if name != PROVENANCE})
@@ -75,7 +79,7 @@ def prepare_query(
     if has_state:
         _check_row_errors(spec, project.paths(spec.name).job)
         out = observe_open(out)
-    flagged = plan.observe_rules(plan.flag_rules(out, rules, order.within), rules)
+    flagged = plan.observe_rules(plan.flag_rules(out, rules, order.within), rules, order.days)
     rows = plan.staged_rows(flagged)
     schema_json = plan.nullable_schema_json(rows.schema)
     check_partition_columns(list(spec.table.partition_by), schema_json, order.table_partition_by)
@@ -146,16 +150,16 @@ def _describe_values(name: str, source: FilesSource | KafkaSource, texts: Collec
     return [source.format, schema, source.options, source.values]
 
 
-def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_provenance: bool) -> DataFrame:
+def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, files: int, *, with_provenance: bool) -> DataFrame:
     source = spec.sources[name]
     if is_static(source):
         return plan.good_records(plan.observe_static(parsed, name), name, with_provenance=False)
     event_time, delay = spec.event_times.get(name), spec.watermarks.get(name)
     if event_time is None or delay is None:
-        good = plan.good_records(plan.observe_source(parsed, name), name, with_provenance=with_provenance)
+        good = plan.good_records(plan.observe_source(parsed, name, files), name, with_provenance=with_provenance)
         return plan.observe_entered(good, name)
     whole = plan.demand_event_time(parsed, event_time)
-    good = plan.good_records(plan.observe_source(whole, name), name, with_provenance=True)
+    good = plan.good_records(plan.observe_source(whole, name, files), name, with_provenance=True)
     return plan.with_watermark(good, name, event_time, delay)
 
 

@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.spark.driver.order import IngestOrder
-from tidegate.spark.ingest.look import link_name
 from tidegate.spark.ingest.pace import ReportListener
-from tidegate.spark.ingest.plan import demand_event_time
+from tidegate.spark.ingest.plan import demand_event_time, link_name
 from tidegate.spark.reading.frames import Frames
 from tidegate.spec.ddl import quote_column
 from tidegate.spec.models import PipelineSpec

@@ -38,8 +38,10 @@ from tidegate.spark.ingest.pace import ReadingProgress
 from tidegate.spark.ingest.plan import (
     CAPTURED_AT_MOST,
     SHORT_CHARACTERS,
+    count_file,
     entered_metric,
     mark_texts,
+    read_counts,
     rejected_rows,
     staged_rows,
 )
@@ -240,6 +242,7 @@ class BatchStager:
             dropped_updates=state.dropped if state is not None else 0,
             staged_at=datetime.now(UTC).isoformat(),
             partitioned=dict(self.partitioned),
+            rejected_by_day=read_counts(rules.get("by_day", ())),
         )
         return manifest, metrics
 
@@ -375,6 +378,7 @@ class BatchStager:
             metric = metrics[f"source:{name}"]
             captured.add(metric, "malformed")
             files, size = None, None
+            by_file = read_counts(metric["by_file"]) if "by_file" in metric else None
             unknown = self._unknown_fields(metric)
             unreadable = 0
             whole_files: list[WholeFile] = []
@@ -383,13 +387,18 @@ class BatchStager:
                 for link in taken.links:
                     record = record_of_stand_in(self.paths.unreadable, self.paths.intake(name), link, self.check_lease)
                     known = record or self.inputs.states[self.paths.intake(name) / link]._asdict()
-                    files.append(self.order.taken_as(link, known["size"], known["mtime_ns"]))
+                    file = self.order.taken_as(link, known["size"], known["mtime_ns"])
+                    files.append(file)
+                    if by_file is not None:
+                        file["records"], file["malformed"] = count_file(by_file, link, int(record is not None))
                     if record is not None:
                         unreadable += 1
                         captured.add_unreadable(name, self.order.original(link), record)
                         if record["kept"]:
                             rows = count_kept_rows(self.paths.unreadable / record["kept"], self.spec.streams[name])
                             whole_files.append({"size": known["size"], "rows": rows})
+                            if by_file is not None:
+                                file["whole"] = whole_files[-1]
                 size = sum(file["size"] for file in files)
             sources[name] = SourceRange(
                 rows=int(metric["read"]) + unreadable,

@@ -103,8 +103,8 @@ def test_files_that_are_in_quarantine_whole(
     read: int, malformed: int, files: list[tuple[int, int | None]], limit: float | None, is_held: bool, said: str
 ) -> None:
     whole = WholeFiles.of({"size": size, "rows": rows} for size, rows in files)
-    quarantined = Quarantined(read, malformed, transformed=read - malformed)
-    decided = decide_verdict(None, [], quarantined, QualitySpec(max_quarantine_share=limit), "why (9)", whole)
+    quarantined = Quarantined(read, malformed, transformed=read - malformed, whole=whole)
+    decided = decide_verdict(None, [], quarantined, QualitySpec(max_quarantine_share=limit), "why (9)")
     told = [*decided.failed_critical.values(), *decided.warnings]
     assert (decided.verdict == "failed") == is_held
     assert any(said in one for one in told), told
@@ -113,9 +113,11 @@ def test_files_that_are_in_quarantine_whole(
 
 def test_causes_of_other_records_are_not_given_for_files_that_are_in_quarantine_whole() -> None:
     limit, files = QualitySpec(max_quarantine_share=1.0), WholeFiles(2, 100, uncounted=2)
-    (alone,) = decide_verdict(None, [], Quarantined(9, 2, transformed=7), limit, "bad header (2)", files).warnings
+    (alone,) = decide_verdict(None, [], Quarantined(9, 2, transformed=7, whole=files), limit, "bad header (2)").warnings
     assert alone == "2 files are in quarantine whole (100 bytes, rows unknown): bad header (2)"
-    (beside,) = decide_verdict(None, [], Quarantined(9, 4, transformed=5), limit, "not a DATE (2)", files).warnings
+    (beside,) = decide_verdict(
+        None, [], Quarantined(9, 4, transformed=5, whole=files), limit, "not a DATE (2)"
+    ).warnings
     assert beside.endswith("(100 bytes, rows unknown); causes of all quarantined records: not a DATE (2)")
 
 
