@@ -16,7 +16,7 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, World, newest_version, read_log
 from tidegate.core import outputs
 from tidegate.core.errors import HeldError
-from tidegate.rework.backfill import choose, examine
+from tidegate.rework.backfill import examine, intervals
 from tidegate.rework.backfill.command import preview_backfill
 from tidegate.rework.backfill.held import list_held
 from tidegate.rework.backfill.span import Wanted
@@ -35,7 +35,7 @@ _SWAP = 2
 def a_day_per_file(make: Make, patch: pytest.MonkeyPatch, *, at_once: int) -> World:
     """Three days, each with two rows of a file of its own; an interval reads ``at_once`` bytes."""
     patch.setattr(fake_spark, "day_of", lambda row: f"2026-01-0{row['id'][1]}")
-    patch.setattr(choose, "_BYTES_AT_ONCE", at_once)
+    patch.setattr(intervals, "_BYTES_AT_ONCE", at_once)
     world = make("files")
     for number in range(3):
         world.offer(0, ["good"] * 2)
@@ -165,7 +165,7 @@ def test_days_that_can_only_be_rebuilt_alone(make: Make, patch: pytest.MonkeyPat
     patch.setattr(fake_spark, "day_of", lambda row: "2026-01-09" if row["id"] == "f4-1" else before(row))
     world.offer(0, ["good"] * 2)
     done(world.run("of-3"))
-    patch.setattr(choose, "_BYTES_AT_ONCE", 1 << 20)
+    patch.setattr(intervals, "_BYTES_AT_ONCE", 1 << 20)
     world.drivers = 0
     assert len(foresee(world)) == 1, "what only the driver finds out is not foreseen"
     with patch.context() as inner:

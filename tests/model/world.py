@@ -60,9 +60,10 @@ from tidegate.core.errors import (
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.engine import RuleResult
 from tidegate.rework.backfill import command as backfilling
-from tidegate.rework.backfill.choose import Scope, choose_days
+from tidegate.rework.backfill.choose import Scope
 from tidegate.rework.backfill.command import backfill_table, refresh_table
 from tidegate.rework.backfill.held import decide_backfill, list_held
+from tidegate.rework.backfill.intervals import choose_days
 from tidegate.rework.backfill.span import Interval, Wanted
 from tidegate.rework.maintain.command import maintain_pipeline
 from tidegate.rework.maintain.compact import WORK

@@ -4,20 +4,13 @@ The table's log (:mod:`tidegate.rework.backfill.lineage`) shows which runs wrote
 table is partitioned by a column from the source's ``k=v`` folders, the folder names show which files these rows are
 from. The other partitions that a run wrote to are known too, so a transform that now moves rows between partitions is
 noticed.
-
-Runs of a stateful query have emitted the rows that the watermark of the last published batch closes, from all records
-that were not late; late records are in quarantine. So a job that reads the other records in one batch, where none can
-be late, and closes by exactly that watermark, gives the same rows; open windows stay with the runs. This holds for
-operators whose result does not depend on how records are divided into batches.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from functools import partial
 
 from tidegate.core import storage
@@ -25,138 +18,20 @@ from tidegate.core.hive_names import unescape_name
 from tidegate.core.outputs import BackfillMargin
 from tidegate.core.paths import PipelinePaths
 from tidegate.rework.backfill.lineage import Increment, Lineage, Rebuilt, Replay
-from tidegate.rework.backfill.span import Interval, join_intervals
-from tidegate.runs.preflight.facts import Facts
-from tidegate.sources.files.batch_plan import BATCH_BYTES
+from tidegate.rework.backfill.span import Interval
+from tidegate.rework.backfill.stateful import of_query, pick_by_times
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.sources.files.unreadable import is_in_quarantine
-from tidegate.sources.kafka.batch_plan import BATCH_OFFSETS
-from tidegate.spark import errors as spark_errors
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
 from tidegate.spec.project import Project
-from tidegate.state.birth import KeptState, read_births
-from tidegate.state.checkpoint import read_batch_watermark, read_checkpoint
-from tidegate.state.manifest import SPAN, BatchKey
+from tidegate.state.birth import read_births
+from tidegate.state.manifest import BatchKey
 from tidegate.state.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json
 from tidegate.table.log.snapshot import Partition
 from tidegate.table.log.state import DataFile, TableState
 from tidegate.table.publish.origins import Batch
 
-_JOINS = {"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"}
-_BY_ORDER = re.compile(
-    r"\b(first|last|first_value|last_value|any_value|collect_list|array_agg|listagg|string_agg)\(", re.IGNORECASE
-)
-_SESSION = re.compile(r"session_window|named_struct\(start, (?!knownnullable\()")
-"""The key of a session, whose start is an event time; the start of a window is computed."""
-_ONE_DAY_MS = 86_400_000
-_BYTES_AT_ONCE = BATCH_BYTES
-_BYTES_PER_OFFSET = BATCH_BYTES / BATCH_OFFSETS
-"""An estimate, the one for batches: how many bytes a topic's records have is known only when they are read."""
 _PLAIN = ("date", "string", "integer", "long", "short", "byte")
-
-
-def check_kept(facts: Facts, name: str) -> None:
-    """Raise UsageError BACKFILL_STATE where no partition of such a query can be rebuilt exactly."""
-    state = None if facts.birth is None else facts.birth.state
-    why = "no run has recorded yet what its state consists of" if state is None else None
-    for one in state or ():
-        why = why or _why_not(one)
-    if why is not None:
-        raise spark_errors.BACKFILL_STATE(
-            where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
-        )
-
-
-def _why_not(kept: KeptState) -> str | None:
-    operator = kept["operator"]
-    if operator == "Aggregate":
-        if any(_SESSION.search(key) for key in kept["keys"]):
-            return "the end of a session depends on the order of its records"
-        found = next((match[1] for value in kept["values"] if (match := _BY_ORDER.search(value))), None)
-        return f"`{found}` depends on the order of records" if found else None
-    if operator == "Join":
-        return None if set(kept["values"]) <= _JOINS else f"a join {kept['values'][0]} depends on the order of records"
-    if operator in ("Distinct", "Deduplicate"):
-        return None
-    return f"the state of {operator} depends on which records are in the same batch"
-
-
-def closing_watermark(paths: PipelinePaths, lineage: Lineage, name: str) -> int:
-    """The watermark, in milliseconds since 1970, that closed the rows in the table: that of the last batch in the log.
-    Raises UsageError BACKFILL_STATE where the checkpoint does not contain it."""
-    if not lineage.increments:
-        return 0
-    last = lineage.increments[-1]
-    try:
-        if read_checkpoint(paths.checkpoint).query_id != last.query_id:
-            raise ValueError("it is of another query")
-        return read_batch_watermark(paths.checkpoint, last.last)
-    except (FileNotFoundError, ValueError) as error:
-        why = f"the checkpoint does not contain the watermark of batch {last.last}: {error}"
-        raise spark_errors.BACKFILL_STATE(
-            where=f"pipeline {name}", label="its partitions", why=why, possible="none", name=name
-        ) from error
-
-
-def of_query(lineage: Lineage) -> list[Increment]:
-    """The publishes of the current query."""
-    last = lineage.increments[-1].query_id if lineage.increments else ""
-    return [one for one in lineage.increments if one.query_id == last]
-
-
-def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
-    """Explain why reading the runs' records again would not give the published rows; None where it would.
-
-    ``rejected``: how many of the records are in quarantine by a rule."""
-    own = of_query(lineage)
-    if any(one not in own and not (one.is_excluded or one.is_replaced) for one in lineage.increments):
-        return "its table has rows of more than one query, each with its own state"
-    if lineage.replays:
-        return "a replay has added records that the state does not contain"
-    gone = next((one for one in own if one.is_excluded), None)
-    if gone is not None:
-        return (
-            f"the rows of batches {gone.first} to {gone.last} were discarded, wait for a decision or were rolled back, "
-            "and the state contains their records"
-        )
-    return "a rule has rejected rows whose records the state contains" if rejected else None
-
-
-def pick_by_times(lineage: Lineage, interval: Interval, *, margin: bool) -> list[list[int]] | None:
-    """Choose the batches of each publish (:func:`of_query`) by the event times that the interval needs.
-
-    Without ``margin`` only the interval's own days count. None where event times are not known for all batches, so
-    everything has to be read."""
-    own = of_query(lineage)
-    known = {one.partitioned.get(SPAN) for one in own}
-    rules = {one.partitioned.get("rule") for one in own}
-    rules |= {one.partitioned.get("rule") for one in lineage.rebuilt}
-    if len(known) != 1 or len(rules) != 1 or (span := next(iter(known))) is None:
-        return None
-    column, source, before, after = json.loads(span)
-    try:
-        days = [date.fromisoformat(value) for value in interval.within.get(column, ())]
-    except ValueError:
-        return None
-    if not days:
-        return None
-    begins = [(day - date(1970, 1, 1)).days * _ONE_DAY_MS for day in days]
-    ranges = [(at - before * margin, at + _ONE_DAY_MS + after * margin) for at in begins]
-    picked = []
-    for one in own:
-        some = [batch for batch in one.batch_ids if _may_hold(one, batch, source, ranges)]
-        picked.append(one.batch_ids if some and one.ends else some)
-    return picked
-
-
-def _may_hold(increment: Increment, batch: int, source: str, ranges: list[tuple[int, int]]) -> bool:
-    times: Mapping[str, list[int]] | None = increment.times.get(batch)
-    if times is None:
-        return True
-    if source not in times:
-        return False  # no record of it entered the transform
-    first, last = times[source]  # in whole milliseconds, rounded down
-    return any(first < end and begin <= last for begin, end in ranges)
 
 
 @dataclass(frozen=True)
@@ -234,8 +109,8 @@ def choose(scope: Scope, interval: Interval, *, older: int = 0) -> Choice:
     from the lineage. Starts no JVM; reads the ledger and the birth records."""
     lineage, is_whole = scope.lineage, interval.is_whole_table
     choice = Choice()
-    picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
-    picked = [batches if place >= older else [] for place, batches in enumerate(picked)]
+    needs, choice.replays = find_needs(lineage, [interval])
+    picked = [sorted(batches) if place >= older else [] for place, batches in enumerate(needs)]
     wanted: set[BatchKey] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches or increment.is_replaced:
@@ -270,25 +145,6 @@ def join_choices(choices: Sequence[Choice]) -> Choice:
 def choose_records(scope: Scope, interval: Interval) -> Choice:
     """Choose what ``interval`` is rebuilt from, for a query with state or without."""
     return choose(scope, interval) if scope.closes_at_ms is None else _choose_with_state(scope, interval)
-
-
-def choose_days(scope: Scope) -> list[Interval]:
-    """Choose the first of the scope's days that are rebuilt together, from records that are read once.
-
-    They are read from as many bytes as a batch has by default. A day joins them also where most of its records are
-    read for them anyway."""
-    days, size = scope.intervals[:1], _size_of(scope, scope.intervals[:1])
-    for day in scope.intervals[1:]:
-        both = _size_of(scope, [*days, day])
-        if both > _BYTES_AT_ONCE and 2 * (both - size) > _size_of(scope, [day]):
-            break
-        days, size = [*days, day], both
-    return days
-
-
-def _size_of(scope: Scope, days: Sequence[Interval]) -> float:
-    choice = choose_records(scope, join_intervals(days))
-    return choice.bytes + choice.offsets * _BYTES_PER_OFFSET
 
 
 def _choose_with_state(scope: Scope, interval: Interval) -> Choice:
@@ -339,10 +195,9 @@ def _read_of_sources(choice: Choice, scope: Scope, own: Sequence[LedgerRow], row
     choice.strange += sorted({name for one in choice.increments for name in one.ends} - streams)
     for row in rows:
         choice.files.setdefault(row.source, []).append(row)
-    if _topics(scope.spec):
-        choice.ranges = ranges_of(scope, choice.increments)
-        # A query that a refresh started has not read the offsets of excluded increments, though its ranges span them.
-        choice.excluded_ranges = ranges_of(scope, [one for one in scope.lineage.increments if one.is_excluded])
+    choice.ranges = ranges_of(scope, choice.increments)
+    # A query that a refresh started has not read the offsets of excluded increments, though its ranges span them.
+    choice.excluded_ranges = ranges_of(scope, [one for one in scope.lineage.increments if one.is_excluded])
 
 
 def _topics(spec: PipelineSpec) -> list[str]:
@@ -408,47 +263,80 @@ def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Int
             choice.outside[partition] = choice.outside.get(partition, 0) + rows
 
 
-def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list[list[int]], list[Replay]]:
-    """Return the batches of each publish that may have records of the interval, and the replays of their records.
+class _Days:
+    """Finds the days, by number, to which partitions belong. Several days are values of one column."""
+
+    def __init__(self, days: Sequence[Interval]) -> None:
+        self.days, self.every = days, frozenset(range(len(days)))
+        self._column = next(iter(days[0].within), None)
+        self._by_value: dict[str | None, list[int]] = {}
+        for number, day in enumerate(days):
+            for value in day.within.get(self._column or "", ()):
+                self._by_value.setdefault(value, []).append(number)
+
+    def find(self, partitions: Iterable[Partition]) -> frozenset[int]:
+        """The days with some of these partitions."""
+        found = set[int]()
+        for partition in map(dict, partitions):
+            near = self.every if self._column is None else self._by_value.get(partition.get(self._column), ())
+            found.update(number for number in near if self.days[number].holds(partition))
+        return frozenset(found)
+
+    def rebuilt_by(self, rebuilt: Rebuilt) -> frozenset[int]:
+        """The days of which a rebuild may have written some rows."""
+        values = {column: set(some) for column, some in rebuilt.within.items()}
+        return frozenset(
+            number
+            for number, day in enumerate(self.days)
+            if all(not values[column].isdisjoint(day.within[column]) for column in values.keys() & day.within.keys())
+        )
+
+
+Needs = list[dict[int, frozenset[int]]]
+"""Of each publish of the lineage: its batches that have to be read, each with the numbers of the days for which."""
+
+
+def find_needs(lineage: Lineage, intervals: Sequence[Interval]) -> tuple[Needs, list[Replay]]:
+    """Find the batches that may have records of some days (or of the one interval), and the replays of their records.
 
     Which batch of a replay gave which of its rows is unknown: where one of its batches is read, all are."""
-    picked = [one.batch_ids if is_whole else _batches_for(one, lineage, interval) for one in lineage.increments]
-    replays, rest = list[Replay](), list(lineage.replays)
-    while True:
-        met = {one.batch(batch) for one, batches in zip(lineage.increments, picked, strict=True) for batch in batches}
-        found = [
-            one for one in rest if one.batches & met or any(interval.holds(dict(partition)) for partition in one.given)
-        ]
-        if not found:
-            return picked, replays
-        rest = [one for one in rest if one not in found]
-        replays += found
-        more = frozenset().union(*(one.batches for one in found))
-        for place, increment in enumerate(lineage.increments):
-            own = {batch for batch in increment.batch_ids if increment.batch(batch) in more}
-            if own:
-                picked[place] = increment.batch_ids if increment.ends else sorted({*picked[place], *own})
+    days = _Days(intervals)
+    rebuilt = [(one, days.rebuilt_by(one)) for one in lineage.rebuilt]
+    needs = [_needs_of(one, rebuilt, days) for one in lineage.increments]
+    places = {one.batch(batch): place for place, one in enumerate(lineage.increments) for batch in one.batch_ids}
+    replayed = [days.find(one.given) for one in lineage.replays]
+    changed = True
+    while changed:
+        changed = False
+        for number, replay in enumerate(lineage.replays):
+            batches = [(places[key], key[1]) for key in replay.batches if key in places]
+            among = replayed[number].union(*(needs[place].get(batch, ()) for place, batch in batches))
+            replayed[number] = among
+            for place, batch in batches:
+                if not among <= needs[place].get(batch, frozenset()):
+                    changed = True
+                    increment = lineage.increments[place]
+                    for one in increment.batch_ids if increment.ends else [batch]:
+                        needs[place][one] = needs[place].get(one, frozenset()) | among
+    return needs, [one for one, among in zip(lineage.replays, replayed, strict=True) if among]
 
 
-def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> list[int]:
-    """The batches that may have records of the interval: those that wrote rows to it, and those that were read again
+def _needs_of(
+    increment: Increment, rebuilt: Sequence[tuple[Rebuilt, frozenset[int]]], days: _Days
+) -> dict[int, frozenset[int]]:
+    """The batches that may have records of some days: those that wrote rows to them, and those that were read again
     since by another rule. All batches where some records gave no row (a changed transform may make rows of them), or
     where the run reads topics (its report has one range)."""
-    every = increment.batch_ids
-    if increment.has_filtered or increment.is_excluded:
-        return every
-    chosen = {
-        batch for batch, given in increment.given.items() if any(interval.holds(dict(partition)) for partition in given)
-    }
-    for rebuilt in lineage.rebuilt:
-        if _may_move_rows(rebuilt, increment) and _overlaps(rebuilt, interval):
-            chosen |= {batch for batch in every if increment.batch(batch) in rebuilt.batches}
-    return every if chosen and increment.ends else sorted(chosen)
-
-
-def _overlaps(rebuilt: Rebuilt, interval: Interval) -> bool:
-    both = rebuilt.within.keys() & interval.within.keys()
-    return all(set(rebuilt.within[column]) & set(interval.within[column]) for column in both)
+    if increment.has_filtered or increment.is_excluded or days.days[0].is_whole_table:
+        return dict.fromkeys(increment.batch_ids, days.every)
+    found = {batch: days.find(given) for batch, given in increment.given.items()}
+    for one, among in rebuilt:
+        if among and _may_move_rows(one, increment):
+            again = [batch for batch in increment.batch_ids if increment.batch(batch) in one.batches]
+            found |= {batch: found.get(batch, frozenset()) | among for batch in again}
+    if increment.ends:
+        found = dict.fromkeys(increment.batch_ids, frozenset[int]().union(*found.values()))
+    return {batch: among for batch, among in found.items() if among}
 
 
 def _taken_rows(scope: Scope, wanted: Collection[BatchKey], *, is_whole: bool) -> list[LedgerRow]:
@@ -489,27 +377,37 @@ def folder_values(link: str) -> dict[str, str]:
 
 
 def ranges_of(scope: Scope, increments: Sequence[Increment]) -> dict[str, list[OffsetRanges]]:
+    """The offsets of each topic source that some runs took."""
+    wanted = {(one.query_id, one.last) for one in increments}
+    found: dict[str, list[OffsetRanges]] = {name: [] for name in _topics(scope.spec)}
+    for increment, name, ranges in list_ranges(scope):
+        if (increment.query_id, increment.last) in wanted:
+            found[name].append(ranges)
+    return found
+
+
+def list_ranges(scope: Scope) -> Iterator[tuple[Increment, str, OffsetRanges]]:
     """The offsets of each topic source that each run took: from the end of the run before it, or from the start in the
     birth record."""
+    topics = set(_topics(scope.spec))
+    if not topics:
+        return
     born: dict[str, dict[str, Offsets]] = {
         str(birth.query_id): {
             name: offsets_from_json(start["offsets"]) for name, start in birth.sources.items() if "offsets" in start
         }
         for birth in read_births(scope.paths)
     }
-    found: dict[str, list[OffsetRanges]] = {name: [] for name in _topics(scope.spec)}
     at: dict[str, dict[str, Offsets]] = {}
-    wanted = {(one.query_id, one.last) for one in increments}
     for one in scope.lineage.increments:
         before = at.setdefault(one.query_id, dict(born.get(one.query_id, {})))
         for name, ends in one.ends.items():
             begins = before.get(name, {})
-            if name in found and (one.query_id, one.last) in wanted:
-                ranges = {
-                    partition: OffsetRange(begins.get(partition, 0), end)
-                    for partition, end in ends.items()
-                    if end > begins.get(partition, 0)
-                }
-                found[name] += [ranges] if ranges else []
+            ranges = {
+                partition: OffsetRange(begins.get(partition, 0), end)
+                for partition, end in ends.items()
+                if end > begins.get(partition, 0)
+            }
+            if name in topics and ranges:
+                yield one, name, ranges
             before[name] = {**begins, **ends}
-    return found

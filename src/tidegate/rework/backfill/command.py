@@ -18,10 +18,11 @@ from tidegate.core.extras import check_spark
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import list_first
 from tidegate.rework import errors
-from tidegate.rework.backfill.choose import Scope, choose_days
+from tidegate.rework.backfill.choose import Scope
 from tidegate.rework.backfill.examine import Finding, check_possible, examine, find_days, survey
 from tidegate.rework.backfill.hand_over import refuse_pending
 from tidegate.rework.backfill.held import is_held
+from tidegate.rework.backfill.intervals import choose_days
 from tidegate.rework.backfill.rebuild import MADE_BY, Rebuild, hold, join_held, rebuild_interval, swap_in
 from tidegate.rework.backfill.span import Interval, Wanted, join_intervals
 from tidegate.runs.deliver import deliver_run

@@ -30,16 +30,14 @@ from tidegate.rework import errors
 from tidegate.rework.backfill.choose import (
     Choice,
     Scope,
-    check_kept,
     choose,
     choose_records,
-    closing_watermark,
     ranges_of,
-    why_not_exact,
 )
 from tidegate.rework.backfill.hand_over import refuse_pending
 from tidegate.rework.backfill.lineage import Increment, Lineage, describe_partition, read_lineage
 from tidegate.rework.backfill.span import Interval, Wanted, check_known, find_span, join_intervals, list_days
+from tidegate.rework.backfill.stateful import check_kept, closing_watermark, why_not_exact
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.facts import Facts, query_keeps_state
 from tidegate.sources.files.differences import find_differences, find_differing

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import cached_property
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.core.errors import UsageError
@@ -56,7 +57,11 @@ class Interval:
 
     def holds(self, partition: dict[str, str | None]) -> bool:
         """Return whether rows of this partition are rebuilt."""
-        return all(partition.get(column) in values for column, values in self.within.items())
+        return all(partition.get(column) in values for column, values in self._values.items())
+
+    @cached_property
+    def _values(self) -> dict[str, frozenset[str]]:
+        return {column: frozenset(values) for column, values in self.within.items()}
 
 
 def join_intervals(intervals: Sequence[Interval]) -> Interval:

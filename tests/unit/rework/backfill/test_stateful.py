@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.rework.backfill.choose import may_hold_row, pick_by_times, why_not_exact
+from tidegate.rework.backfill.choose import may_hold_row
 from tidegate.rework.backfill.lineage import Increment, Lineage, Rebuilt, Replay
 from tidegate.rework.backfill.span import Interval
+from tidegate.rework.backfill.stateful import pick_by_times, why_not_exact
 from tidegate.state.manifest import SPAN
 
 HOUR = 3_600_000
