@@ -280,6 +280,21 @@ def test_what_was_published_after_a_plan_of_the_same_number(
     each_once(world)
 
 
+def test_the_newest_plan_is_known_without_the_times_of_files(make: Make, patch: pytest.MonkeyPatch) -> None:
+    """A backup was restored, which gave its files other times."""
+    world = a_day_per_file(make, patch, at_once=0)
+    hold_two_days(world, patch)
+    saved = sorted(
+        world.paths.backfills.rglob("held.json"), key=lambda one: len(json.loads(one.read_text())["within"]["day"])
+    )
+    assert len(saved) == 2
+    for stamp, path in enumerate(reversed(saved), 1):
+        os.utime(path, (stamp, stamp))
+    assert [one.label for one in list_held(world.paths)] == [f"day={D1},{D3}"]
+    assert done(decide(world, "release", "b"))["rows"]["published"] == 6
+    each_once(world)
+
+
 @pytest.mark.parametrize("saved", [(), ("rows", "sources", "batches", "notes")])
 def test_what_an_earlier_version_has_held(make: Make, patch: pytest.MonkeyPatch, saved: tuple[str, ...]) -> None:
     """It did not save all figures of the report before."""

@@ -8,6 +8,7 @@ built again.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -165,6 +166,12 @@ def _add_held(report: RunReport, held: Held) -> RunReport:
     return after
 
 
+def name_attempt(context: RunContext) -> str:
+    """A unique name for the folder of an attempt. It sorts behind those of earlier leases, as times of files may not:
+    an attempt of a stale process never counts as newer than one of its successor."""
+    return f"{context.lease.number:010d}-{secrets.token_hex(4)}"
+
+
 def is_held(folder: Path) -> bool:
     """Return whether the attempt in this folder is held."""
     return storage.exists(folder / _HELD)
@@ -205,10 +212,9 @@ def find_held_partitions(paths: PipelinePaths) -> set[Partition]:
 
 
 def _held_attempts(job: Path) -> list[Path]:
-    """The held attempts of a job, the newest last. Its plan counts: it includes what is held of the others, unless they
-    were decided on, or are from a stale process."""
-    attempts = [one for one in storage.list_folders(job) if is_held(one)]
-    return sorted(attempts, key=lambda one: storage.stat(one / _HELD).modified_ns)
+    """The held attempts of a job, the newest last, by their names (:func:`name_attempt`). Its plan counts: it includes
+    what is held of the others, unless they were decided on, or are from a stale process."""
+    return sorted(one for one in storage.list_folders(job) if is_held(one))
 
 
 def _read(attempt: Path) -> Held | None:

@@ -8,7 +8,6 @@ quarantine. A job that was stopped before that starts from the beginning.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +38,7 @@ from tidegate.rework.backfill.hand_over import (
     refuse_pending,
     within_pipeline,
 )
-from tidegate.rework.backfill.held import describe_runs, keep_held, remove_held_figures, report_held
+from tidegate.rework.backfill.held import describe_runs, keep_held, name_attempt, remove_held_figures, report_held
 from tidegate.rework.backfill.lineage import describe_partition
 from tidegate.rework.backfill.losses import count_by_day
 from tidegate.rework.backfill.side_job import (
@@ -230,7 +229,7 @@ def rebuild_interval(
     """
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
-    folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
+    folder = f"backfills/{work.app_id}/{name_attempt(context)}"
     if not keep:
         remove_held_figures(context)
     clear_attempts(context, [paths.backfills / work.app_id], keep)
@@ -303,7 +302,12 @@ def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
     last = builts[-1]
     verdict = replace(
         last.verdict,
-        quality={**last.verdict.quality, "results": list(results.values())},
+        quality={
+            **last.verdict.quality,
+            "results": list(results.values()),
+            "warnings": [*dict.fromkeys(text for built in builts for text in built.verdict.quality["warnings"])],
+        },
+        failed_critical=[*dict.fromkeys(rule for built in builts for rule in built.verdict.failed_critical)],
         reasons=[reason for built in builts for reason in built.verdict.reasons],
     )
     finding = Finding(

@@ -15,7 +15,7 @@ from tidegate.runs.reports.verdicts import StoredVerdict
 def held(day: str, failed: str) -> Rebuild:
     """An interval of one day, in which one of two rules failed."""
     results = [{"rule": rule, "success": rule != failed, "observed_value": day} for rule in ("few", "unique")]
-    quality: Any = {"verdict": "failed", "results": results}
+    quality: Any = {"verdict": "failed", "results": results, "warnings": [f"a file of {failed}"]}
     verdict = StoredVerdict("b", [], quality, [failed], [f"{failed}: of {day}"])
     side: Any = None
     finding = Finding(Interval({"day": [day]}), Choice(), Excluded(), [], None)
@@ -31,4 +31,6 @@ def test_a_rule_that_failed_in_one_interval_failed_in_all_of_them() -> None:
         ("few", False, "2026-01-01"),
         ("unique", False, "2026-01-03"),
     ]
+    assert verdict.failed_critical == ["few", "unique"]
+    assert verdict.quality["warnings"] == ["a file of few", "a file of unique"]
     assert verdict.reasons == ["few: of 2026-01-01", "unique: of 2026-01-03", "unique: of 2026-01-04"]

@@ -11,7 +11,7 @@ from tests.support.held import NAME
 from tests.support.staged import QUERY
 from tests.unit.rework.replay.quarantined import Quarantined, at_work, text
 from tidegate.core.errors import UsageError
-from tidegate.rework.backfill.choose import Choice, _pick
+from tidegate.rework.backfill.choose import Choice, find_needs
 from tidegate.rework.backfill.examine import _describe_replays
 from tidegate.rework.backfill.lineage import Increment, Lineage, Replay, read_lineage
 from tidegate.rework.backfill.span import Interval
@@ -42,11 +42,13 @@ def test_with_one_batch_of_a_replay_come_the_others() -> None:
     increments = [increment(0, 1), increment(1, 2), increment(2, 3), increment(3, 3)]
     first, second = replay("first", 0, 2, day=2), replay("second", 2, 3)
     lineage = Lineage(increments, [], replays=[second, first])
-    assert _pick(lineage, day(1), is_whole=False) == ([[0], [], [2], [3]], [first, second])
+    needs, replays = find_needs(lineage, [day(1)])
+    assert ([*map(list, needs)], replays) == ([[0], [], [2], [3]], [second, first])
     # The replay gave day 2 rows of batches that had given it none.
-    assert _pick(lineage, day(2), is_whole=False)[0] == [[0], [1], [2], [3]]
+    assert [*map(list, find_needs(lineage, [day(2)])[0])] == [[0], [1], [2], [3]]
+    assert find_needs(lineage, [day(1), day(2)])[0] == [{0: {0, 1}}, {1: {1}}, {2: {0, 1}}, {3: {0, 1}}]
     alone = Lineage(increments, [], replays=[replay("elsewhere", 1, day=2)])
-    assert _pick(alone, day(1), is_whole=False) == ([[0], [], [], []], [])
+    assert find_needs(alone, [day(1)]) == ([{0: {0}}, {}, {}, {}], [])
 
 
 def test_which_replays_reading_again_does_not_give() -> None:
