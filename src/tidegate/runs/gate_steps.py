@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from tidegate.core.errors import HeldError
 from tidegate.runs import errors
 from tidegate.runs.deliver import report_sinks
 from tidegate.runs.gate.decisions import audit_waiting, may_wait, publish_waiting, set_waiting
@@ -13,8 +14,9 @@ from tidegate.runs.opening import open_run, recover_run, refuse_other_kind
 from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.recovery.context import RunContext
-from tidegate.runs.reports.report import FINAL_OUTCOMES, fill_from_manifests
+from tidegate.runs.reports.report import FINAL_OUTCOMES, fill_from_manifests, unjudged
 from tidegate.runs.reports.verdicts import (
+    StoredVerdict,
     WaitingIncrement,
     find_hold,
     held_error,
@@ -72,6 +74,7 @@ def defer_holds(context: RunContext, *, own: bool = True) -> None:
 def audit_step(context: RunContext) -> None:
     """Judge what is staged. Raises HeldError when it does not pass."""
     began = time.monotonic()
+    _forget_verdict(context)
     recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
@@ -96,6 +99,14 @@ def audit_step(context: RunContext) -> None:
     raise waiting_error(context.name, verdict)
 
 
+def _forget_verdict(context: RunContext) -> None:
+    """Remove the verdict of an earlier audit from the report, also from the stored one: this audit may fail, or be
+    killed. A verdict that is still valid is kept in its own file."""
+    if context.report.quality != unjudged():
+        context.report.quality = unjudged()
+        context.save()
+
+
 def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -> None:
     """The audit of a deferred increment: the same rows, the current suite."""
     assert context.facts is not None
@@ -115,10 +126,9 @@ def publish_step(context: RunContext) -> None:
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
+    context.report.quality = unjudged()  # until the verdict is known to be on these rows, by the rules of now
     if (waiting := load_waiting(context.paths, context.report.run_id)) is not None:
-        if not waiting.verdict.passed:
-            raise waiting_error(context.name, waiting.verdict)
-        check_rules(context, waiting.verdict)
+        _check_verdict(context, waiting.verdict, waiting_error(context.name, waiting.verdict))
         publish_waiting(context, waiting, None)
         recover_run(context)
         report_published(context, began)
@@ -128,12 +138,19 @@ def publish_step(context: RunContext) -> None:
     verdict = load_verdict(context.paths, context.report.run_id)
     if verdict is None or not verdict.covers(facts.unpublished):
         raise not_audited(context.name, context.report.run_id)
-    if not verdict.passed:
-        raise held_error(context.name, verdict, earlier=False)
-    check_rules(context, verdict)
+    _check_verdict(context, verdict, held_error(context.name, verdict, earlier=False))
     publish_increment(context, facts, verdict)
     recover_run(context)
     report_published(context, began)
+
+
+def _check_verdict(context: RunContext, verdict: StoredVerdict, held: HeldError) -> None:
+    """Put the verdict into the report. Raises ``held`` if it failed, TryAgainError NOT_AUDITED if it is outdated."""
+    if verdict.passed:
+        check_rules(context, verdict)
+    context.report.quality = verdict.quality
+    if not verdict.passed:
+        raise held
 
 
 def report_published(context: RunContext, began: float) -> None:

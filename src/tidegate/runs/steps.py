@@ -20,7 +20,7 @@ from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.facts import Facts
 from tidegate.runs.preflight.tables import check_damage
 from tidegate.runs.recovery.context import RunContext, Submit
-from tidegate.runs.reports.report import FINAL_OUTCOMES, check_balance, fill_from_manifests
+from tidegate.runs.reports.report import FINAL_OUTCOMES, check_balance, fill_from_manifests, unjudged
 from tidegate.runs.reports.verdicts import check_reason, find_hold, load_waiting
 from tidegate.sources.files.findings import unread_error
 from tidegate.spec.project import Project
@@ -87,6 +87,7 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     # What an earlier run left; a sink that fails must not keep the table waiting.
     _deliver(context, submit, at_end=False)
     _defer_holds(context, facts)
+    context.report.quality = unjudged()  # of an earlier attempt: the audit judges what is staged then
     drain_sources(context, submit, accept_loss)
     assert context.facts is not None
     unpublished = context.facts.unpublished

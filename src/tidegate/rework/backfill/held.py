@@ -26,7 +26,7 @@ from tidegate.runs.deliver import deliver_run
 from tidegate.runs.gate.decisions import decided_already
 from tidegate.runs.gate.increment import publish_plan
 from tidegate.runs.recovery.context import RunContext, Submit
-from tidegate.runs.reports.report import FINAL_OUTCOMES, RunReport, load_report
+from tidegate.runs.reports.report import FINAL_OUTCOMES, RunReport, load_report, unjudged
 from tidegate.runs.reports.verdicts import Answer, check_reason
 from tidegate.runs.rework import is_over, open_rework
 from tidegate.spec.project import Project
@@ -128,6 +128,7 @@ def remove_held_figures(context: RunContext) -> None:
     held = _read_newest(_held_attempts(job))
     if held is not None:
         context.report = _subtract_held(context.report, held)
+        context.report.quality = unjudged()
     context.report.notes = [note for note in context.report.notes if not note.startswith(_LEFT)]
     context.save()
 

@@ -37,7 +37,7 @@ from tidegate.runs.preflight.agreement import check_agreement
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.tables import check_quarantine
 from tidegate.runs.recovery.context import RunContext, Submit
-from tidegate.runs.reports.report import RunReport, check_balance, fill_from_manifests
+from tidegate.runs.reports.report import RunReport, check_balance, fill_from_manifests, unjudged
 from tidegate.runs.reports.verdicts import StoredVerdict
 from tidegate.runs.restart.new_query import settings_at_birth
 from tidegate.runs.rework import describe_options, end_with_nothing, is_over, open_rework
@@ -256,6 +256,7 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
     work = Rework(context.name, "replay", context.report.run_id)
     folder = f"replays/{work.app_id}/{secrets.token_hex(4)}"
     _clear(context)  # an attempt that had begun to publish is finished by now
+    context.report.quality = unjudged()  # of an earlier attempt
     job = replace(context, paths=paths.beside(folder), spec=as_texts(context.spec), facts=None)
     texts = TextFiles(job.paths)
     choice = choose(context.project, paths, context.spec, facts, selection, texts.take)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,15 +10,21 @@ import pytest
 
 from tests.support.held import BAD, GOOD, NAME, Held, commands, no_spark
 from tidegate.core import storage
-from tidegate.core.errors import HeldError, TidegateError, TryAgainError
+from tidegate.core.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.quality.engine import RuleResult
 from tidegate.quality.suite import digest_suite, load_suite
 from tidegate.runs import gate_steps, steps
 from tidegate.runs.preflight.gather import gather_facts
+from tidegate.runs.reports.report import load_report
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.state.manifest import batch_keys
 
 MORE = "  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}, severity: warning, meta: {rule: more}}\n"
+
+BROKEN = """  - type: unexpected_rows_expectation
+    kwargs: {unexpected_rows_query: "SELECT * FROM {batch} WHERE CAST('a' || n AS INT) > 0"}
+    meta: {rule: broken}
+"""
 
 
 @pytest.fixture
@@ -80,6 +87,55 @@ def test_another_run_judges_by_the_new_rules_what_was_not_published(held: Held) 
         with pytest.raises(TidegateError):
             step(held.project, NAME, "R1")
         assert held.rows() == [], "rows that the suite calls bad were published"
+
+
+@pytest.mark.parametrize("on_critical", ["hold", "continue"])
+@pytest.mark.parametrize("rows", [GOOD, BAD], ids=["passed", "failed"])
+def test_a_report_has_no_verdict_of_an_earlier_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, int | None]], on_critical: str
+) -> None:
+    held = Held(tmp_path, on_critical=on_critical)
+    stored: list[object] = []
+
+    def stop(*_: object) -> None:
+        stored.append(verdict_of(held))  # what a kill would leave
+        raise SystemExit
+
+    with commands(lambda: held):
+        ingest(held, "R1", rows)
+        is_held = pytest.raises(HeldError) if rows is BAD else contextlib.nullcontext()
+        with is_held:
+            gate_steps.audit_run(held.project, NAME, "R1")
+        expected = "failed" if rows is BAD else "passed"
+        assert verdict_of(held) == expected
+        edit(suite_of(held), lambda text: text + BROKEN)
+        with pytest.raises(UsageError, match="RULE_NOT_EVALUATED"):
+            gate_steps.audit_run(held.project, NAME, "R1")
+        assert verdict_of(held) is None
+        with pytest.raises(TidegateError, match="NOT_AUDITED" if rows is GOOD else "HELD|WAITS"):
+            gate_steps.publish_run(held.project, NAME, "R1")
+        assert verdict_of(held) == (None if rows is GOOD else expected)
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr("tidegate.quality.pandas_engine.judge_files", stop)
+            gate_steps.audit_run(held.project, NAME, "R1")
+        assert (stored, verdict_of(held)) == ([None], None)
+        edit(suite_of(held), lambda text: text.removesuffix(BROKEN))
+        with is_held:
+            gate_steps.audit_run(held.project, NAME, "R1")
+        assert verdict_of(held) == expected
+
+
+def test_a_second_ingest_has_no_verdict_of_the_rows_before(held: Held) -> None:
+    ingest(held, "R1", GOOD)
+    gate_steps.audit_run(held.project, NAME, "R1")
+    ingest(held, "R1", BAD)
+    assert verdict_of(held) is None
+
+
+def verdict_of(held: Held) -> str | None:
+    report = load_report(held.paths, "R1")
+    assert report is not None
+    return report.quality["verdict"]
 
 
 def test_a_held_increment_is_judged_again_with_the_suite_as_it_stands(held: Held) -> None:
