@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,9 @@ def test_a_large_increment_is_judged_folded(
     results = increment._judge(context, SUITE, facts.unpublished, folded)
     others = increment._find_others(context, facts.unpublished, folded, None)
     visible = increment._list_visible(facts.unpublished, folded)
-    results += increment._judge_queries(context, SUITE.queries, visible, facts.unpublished[-1].schema_json, others)
+    results += increment._judge_queries(
+        context, replace(SUITE, rules=SUITE.queries), visible, facts.unpublished[-1].schema_json, others
+    )
     assert [(one.rule, one.unexpected_count) for one in results] == [("r", None), ("sql", 2)]
     assert storage.read_json(keyed.paths.driver_results("run"))[0]["folds"]
     assert keyed.run("run").rows["superseded"] == 2

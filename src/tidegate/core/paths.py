@@ -201,6 +201,8 @@ class PipelinePaths:
     """Messages between runs and their Spark drivers: a folder per run."""
     exchange = _OfRun("orders/{}")
     """Messages between one run and its Spark drivers: orders, answers, logs."""
+    spill = _OfRun("orders/{}/spill")
+    """The rows of custom SQL that do not fit in memory."""
     order = _OfRun("orders/{}/order.json")
     """The order of the ingest step for its Spark driver."""
     ingest_result = _OfRun("orders/{}/result.json")

@@ -35,7 +35,8 @@ EngineName = Literal["pandas", "spark"]
 StagedInput = tuple[Path, Mapping[str, str | None]]
 """A parquet file, and the values of the partition columns that are not in it."""
 
-_QUOTED = re.compile(r"""'.*'|".*"|`.*`""")
+_QUOTED = re.compile(r"""'.*'|".*"|`.*`""", re.DOTALL)
+_NUMBER = re.compile(r"(?<!\w)[-+]?\d(?:[\d.,:eE+-]*\d)?")
 
 PANDAS_MEMORY_BYTES = 900 * 1024 * 1024
 """Memory of the pandas engine for one increment, above the libraries themselves; it judges when the driver's JVM
@@ -163,8 +164,8 @@ def _fit_to_spark(value: object) -> object:
 
 
 def hide_values(message: str) -> str:
-    """A library's message without its quoted texts: they may be a row's values."""
-    return _QUOTED.sub("'...'", message)
+    """A library's message without its quoted texts and its numbers: they may be a row's values."""
+    return _NUMBER.sub("...", _QUOTED.sub("'...'", message))
 
 
 def tidy_observed(value: object) -> object:

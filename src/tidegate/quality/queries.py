@@ -7,18 +7,24 @@ other file, changes none, and reaches no network.
 
 from __future__ import annotations
 
-import tempfile
+import json
+import logging
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import duckdb
 
 from tidegate.core import storage
+from tidegate.core.errors import TidegateError
+from tidegate.core.process.machine import now_text
 from tidegate.quality.engine import PANDAS_MEMORY_BYTES, RuleResult, StagedInput, hide_values
 from tidegate.quality.suite import RuleSpec, SuiteSpec
-from tidegate.spec.faults import Fault
+from tidegate.spec.faults import Fault, SpecError
 from tidegate.table.schema import fields_of
 from tidegate.table.upsert.columns import UpsertColumns
 
@@ -28,6 +34,17 @@ _TYPES = {
     "double": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR", "binary": "BLOB", "date": "DATE",
     "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP",
 }  # fmt: skip
+_FIRST_LINE_SECONDS = 10.0
+_EXCERPT_AT_MOST = 40
+_PLACE = re.compile(r"\n\n(?P<line>LINE (?P<number>\d+): )(?P<shown>.*)\n(?P<caret> *)\^[\^~]*\s*\Z")
+_OF_THE_QUERY = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
+_OF_VALUES = (
+    *(duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.NotImplementedException),
+    *(duckdb.PermissionException, duckdb.IOException, duckdb.OutOfMemoryException),
+)
+"""Their texts have values of rows in quotes or as numbers. Others have them as they are."""
+_HARMLESS = "Invalid Input Error: More than one row returned by a subquery"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,36 +57,60 @@ class Relation:
     """Of the other files of a table: by these columns rows of the increment replace theirs."""
 
 
-def judge_queries(rules: Sequence[RuleSpec], batch: Relation, others: Relation | None) -> list[RuleResult]:
-    """Count the rows that each rule's query finds.
+def judge_queries(
+    suite: SuiteSpec, batch: Relation, others: Relation | None, spill: Path | None = None
+) -> list[RuleResult]:
+    """Count the rows that the query of each rule of ``suite``, all of which are custom SQL, finds.
 
     Args:
-        rules: Rules of a suite's ``queries``.
+        suite: The rules.
         batch: The increment.
         others: The files of the table that remain next to the increment; None where no rule reads the table.
+        spill: The folder for rows that do not fit in memory, which DuckDB makes when it needs it, and removes.
 
     Returns:
         One result per rule, in their order.
 
     Raises:
-        UsageError: BAD_SUITE, where a query fails.
+        UsageError: BAD_SUITE, where a query is not one SELECT, or fails.
     """
-    with _open(batch, others) as connection:
-        return [_judge(connection, rule) for rule in rules]
+    if faults := find_query_faults(suite):
+        raise SpecError(faults, fix=f"tidegate validate {suite.name}")
+    with _open(batch, others, spill) as connection:
+        return [_judge(connection, rule) for rule in suite.rules]
 
 
 def find_query_faults(suite: SuiteSpec) -> list[Fault]:
-    """List the queries of a suite that are not one SELECT in DuckDB's SQL."""
-    faults = []
-    for rule in suite.queries:
-        try:
-            kinds = [statement.type.name for statement in duckdb.extract_statements(_fill(rule))]
-        except duckdb.Error as error:
-            faults.append(_fault(suite, rule, f"DuckDB cannot parse the query: {_first_line(error)}"))
-            continue
-        if kinds != ["SELECT"]:
-            faults.append(_fault(suite, rule, f"the query must be one SELECT, and is {', '.join(kinds) or 'empty'}"))
-    return faults
+    """List the queries of a suite that are not one SELECT in DuckDB's SQL on the increment or the table."""
+    with duckdb.connect(":memory:") as connection:
+        found = [(rule, _find_fault(connection, rule)) for rule in suite.queries]
+    return [_fault(suite, rule, fault) for rule, fault in found if fault]
+
+
+def _find_fault(connection: duckdb.DuckDBPyConnection, rule: RuleSpec) -> str:
+    query = _fill(rule)
+    try:
+        kinds = [statement.type.name for statement in duckdb.extract_statements(query)]
+    except duckdb.Error as error:
+        return f"DuckDB cannot parse the query: {_explain(error, query, query)}"
+    if kinds == ["SELECT"] and _describes(connection, query):
+        kinds = ["DESCRIBE, SHOW or SUMMARIZE"]
+    if kinds != ["SELECT"]:
+        return f"the query must be one SELECT, and is {', '.join(kinds) or 'empty'}"
+    if not (rule.reads_batch or rule.reads_table):
+        return (
+            "the query reads neither {batch}, the increment, nor {table}, the table after the publish, and there is "
+            "nothing else that it can read"
+        )
+    return ""
+
+
+def _describes(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
+    """Whether a statement that DuckDB takes for a SELECT gives columns or figures in the place of rows."""
+    found = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone()
+    assert found is not None
+    statements = json.loads(found[0]).get("statements", [])
+    return any((one["node"].get("from_table") or {}).get("type") == "SHOW_REF" for one in statements)
 
 
 def find_column_faults(suite: SuiteSpec, schema_json: str, table_schema_json: str | None) -> list[Fault]:
@@ -77,37 +118,48 @@ def find_column_faults(suite: SuiteSpec, schema_json: str, table_schema_json: st
     faults = []
     with _open(Relation(schema_json), Relation(table_schema_json or schema_json)) as connection:
         for rule in suite.queries:
+            sql = f"EXPLAIN {_count(rule)}"
             try:
-                connection.execute(f"EXPLAIN {_count(rule)}")
+                connection.execute(sql)
             except duckdb.Error as error:
-                faults.append(_fault(suite, rule, f"DuckDB refuses the query: {_first_line(error)}"))
+                faults.append(_fault(suite, rule, f"DuckDB refuses the query: {_explain(error, sql, _fill(rule))}"))
     return faults
 
 
 def _fault(suite: SuiteSpec, rule: RuleSpec, message: str) -> Fault:
     where = "kwargs.unexpected_rows_query"
-    return Fault(suite.file, rule.line, where, f"rule {rule.rule!r}: {message}", "correct the query", "BAD_SUITE")
+    fix = "correct the query; a column whose name is a word of SQL needs double quotes"
+    return Fault(suite.file, rule.line, where, f"rule {rule.rule!r}: {message}", fix, "BAD_SUITE")
 
 
 def _judge(connection: duckdb.DuckDBPyConnection, rule: RuleSpec) -> RuleResult:
+    sql = _count(rule)
     try:
-        [count] = _run(connection, _count(rule))
+        [count] = _run(connection, rule, sql)
     except duckdb.Error as error:
-        message = _first_line(error)
-        of_the_query = isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException))
-        raise rule.to_error(f"could not be evaluated: {message if of_the_query else hide_values(message)}") from None
+        fault = f"could not be evaluated: {_explain(error, sql, _fill(rule))}"
+        raise rule.to_error(fault) from None
     return RuleResult(rule.rule, rule.type, rule.severity, success=count == 0, unexpected_count=count)
 
 
-def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int]:
-    """Run a query in a thread: DuckDB handles no signal, and one that ends this process must end the query at once."""
+def _run(connection: duckdb.DuckDBPyConnection, rule: RuleSpec, sql: str) -> tuple[int]:
+    """Run a query in a thread: DuckDB handles no signal, and one that ends this process must end the query at once.
+
+    While it runs, lines say so, each after twice the time of the line before."""
+    began, since, pause = time.monotonic(), now_text(), _FIRST_LINE_SECONDS
     with ThreadPoolExecutor(1) as pool:
         row = pool.submit(lambda: connection.execute(sql).fetchone())
         try:
+            while not wait([row], pause).done:
+                taken = time.monotonic() - began
+                _log.warning("audit: rule %r has taken %.0f s so far, since %s", rule.rule, taken, since)
+                pause = taken
             found: tuple[int] = row.result()
             return found
-        except BaseException:
+        except BaseException as error:
             connection.interrupt()
+            if isinstance(error, TidegateError):  # of a signal
+                error.where = ", ".join(filter(None, (f"rule {rule.rule!r}, since {since}", error.where)))
             raise
 
 
@@ -120,12 +172,12 @@ def _count(rule: RuleSpec) -> str:
 
 
 @contextmanager
-def _open(batch: Relation, others: Relation | None) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open(batch: Relation, others: Relation | None, spill: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory with both views, which reads their files alone."""
-    with tempfile.TemporaryDirectory(prefix="tidegate-sql-") as spilled, duckdb.connect(":memory:") as connection:
+    with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(f"SET memory_limit = '{PANDAS_MEMORY_BYTES // 2**20}MiB'")
-        connection.execute(f"SET temp_directory = {_text(spilled)}")
+        connection.execute(f"SET temp_directory = {_text(str(spill or ''))}")
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"SET allowed_paths = {_list_paths([*batch.files, *(others.files if others else ())])}")
         connection.execute("SET enable_external_access = false")
@@ -215,5 +267,22 @@ def _name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def _first_line(error: duckdb.Error) -> str:
-    return str(error).split("\n\n", 1)[0].replace("\n", " ")
+def _explain(error: duckdb.Error, sql: str, query: str) -> str:
+    """What DuckDB says of ``sql``, and after which part of ``query``, which ``sql`` contains; no value of a row."""
+    text = str(error)
+    place = _PLACE.search(text)
+    told = text if place is None else text[: place.start()]
+    if not isinstance(error, _OF_THE_QUERY):
+        is_known = isinstance(error, _OF_VALUES) or told.startswith(_HARMLESS)
+        told = hide_values(told) if is_known else f"{told.partition(':')[0]}, whose text may contain values of rows"
+    told = " ".join(told.split("\n\n", 1)[0].split())
+    if place is None:
+        return told
+    shown, caret = place["shown"], len(place["caret"]) - len(place["line"])
+    before = shown[:caret].removeprefix("...")
+    if not before.strip():
+        before = shown.removeprefix("...")
+    excerpt, line = before[-_EXCERPT_AT_MOST:].strip(), int(place["number"]) - sql[: sql.index(query)].count("\n")
+    if not excerpt or excerpt not in query:
+        return told
+    return f"{told} ({'after' if shown[:caret].strip() else 'at'} `{excerpt}`, line {line} of the query)"

@@ -206,8 +206,6 @@ def _find_query_faults(query: object) -> Iterator[Fault]:
     if unknown := sorted(found - {"batch", "table"}):
         known = "{batch} is the increment, {table} the table after the publish"
         yield name, f"`{name}` has {', '.join(f'{{{one}}}' for one in unknown)}; {known}; {braces}"
-    elif not found:
-        yield name, f"`{name}` reads neither {{batch}}, the increment, nor {{table}}, the table after the publish"
 
 
 def _find_set_faults(values: object) -> Iterator[Fault]:

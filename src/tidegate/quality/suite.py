@@ -53,7 +53,7 @@ _LONGEST_RULE = 120
 
 @dataclass(frozen=True)
 class RuleSpec:
-    """One expectation. ``kwargs`` are Great Expectations' own; ``line`` is its line in the file."""
+    """One expectation. ``kwargs`` are Great Expectations' own; ``file`` and ``line`` are where it is."""
 
     rule: str
     type: str
@@ -61,11 +61,12 @@ class RuleSpec:
     severity: Severity = "critical"
     quarantine: bool = False
     line: int | None = None
+    file: str = field(default="", compare=False)
 
     def to_error(self, fault: str) -> UsageError:
         """Make the error for a rule that cannot be checked."""
-        where = f"line {self.line} of the suite" if self.line else None
-        return errors.BAD_SUITE(where=where, rule=self.rule, rule_type=self.type, fault=fault)
+        place = f"{self.file or 'the suite'}, line {self.line}" if self.line else self.file
+        return errors.BAD_SUITE(where=place or None, rule=self.rule, rule_type=self.type, fault=fault)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -153,6 +154,8 @@ def read_suite(path: Path, name: str, file: str | None = None) -> SuiteSpec:
 def digest_suite(suite: SuiteSpec | None) -> str:
     """The digest of a suite's rules, by which two suites are compared."""
     rules = [] if suite is None else [{**asdict(rule), "line": None} for rule in suite.rules]
+    for rule in rules:
+        del rule["file"]
     return hashlib.sha256(json.dumps(rules, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -260,7 +263,9 @@ def _check_rule(document: Document, path: KeyPath, entry: object) -> RuleSpec | 
     if bad and not isinstance(rule, str):
         return None
     line = document.find_line(path)
-    return RuleSpec(str(rule), type_, cast(RuleKwargs, dict(kwargs)), cast(Severity, severity), quarantine, line)
+    return RuleSpec(
+        str(rule), type_, cast(RuleKwargs, dict(kwargs)), cast(Severity, severity), quarantine, line, document.file
+    )
 
 
 def _check_on_failure(

@@ -86,6 +86,8 @@ def open_run(
         yield context
     except BaseException as error:  # also a stop, and whatever code of the user raises: the report has to name it
         known = _name_cause(error, lease, paths)
+        if isinstance(known, TidegateError) and known.code == errors.RUN_STOPPED.code:
+            known.where = ", ".join(filter(None, (f"{command} of run {run_id} of pipeline {name}", known.where)))
         if is_side_job and isinstance(known, TidegateError):
             describe_for_side_job(known, command, name, run_id)
         if note_failure and not (is_side_job and _is_wrong_use(context, known)):
@@ -177,6 +179,7 @@ def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
     """Remove the messages between a run that is over and its drivers; the log of one that failed stays."""
     with contextlib.suppress(OSError):
         storage.remove(paths.driver_results(run_id))
+        storage.remove_tree(paths.spill(run_id))
         storage.remove_empty_folder(paths.exchange(run_id))
 
 

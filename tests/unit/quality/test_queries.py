@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import re
 import signal
 import threading
 from datetime import UTC, date, datetime, timedelta
@@ -16,10 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.staged import Stager, make_paths, make_schema
-from tidegate.core.errors import UsageError
+from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.quality.gx_types import QUERY_TYPE
 from tidegate.quality.queries import Relation, find_column_faults, find_query_faults, judge_queries
 from tidegate.quality.suite import RuleSpec, SuiteSpec
+from tidegate.spec.faults import SpecError
 from tidegate.table.upsert.columns import UpsertColumns
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -48,12 +51,15 @@ def make_row(number: int) -> dict[str, Any]:
 ROWS = [make_row(number) for number in range(1, 200)]
 
 
+FILE = "expectations/orders.yaml"
+
+
 def rule(query: str, **more: Any) -> RuleSpec:
     return RuleSpec("custom", QUERY_TYPE, {"unexpected_rows_query": query}, **more)
 
 
 def suite(query: str) -> SuiteSpec:
-    return SuiteSpec("orders", (rule(query, line=3),), "expectations/orders.yaml")
+    return SuiteSpec("orders", (rule(query, line=3, file=FILE),), FILE)
 
 
 @pytest.fixture
@@ -65,7 +71,7 @@ def batch(tmp_path: Path) -> Relation:
 
 
 def count(query: str, batch: Relation, others: Relation | None = None) -> int | None:
-    [result] = judge_queries([rule(query)], batch, others)
+    [result] = judge_queries(suite(query), batch, others)
     assert result.success is (result.unexpected_count == 0)
     return result.unexpected_count
 
@@ -141,6 +147,22 @@ def test_a_query_reads_no_other_file(batch: Relation, source: str, tmp_path: Pat
     [
         ("SELEC * FROM {batch}", 'DuckDB cannot parse the query: Parser Error: syntax error at or near "SELEC"'),
         ("COPY (SELECT * FROM {batch}) TO '/tmp/x'", "must be one SELECT, and is COPY"),
+        (
+            "SELECT id FROM {batch}\nWHERE id > 0 ORDER BY at, id",
+            'near "," (after `WHERE id > 0 ORDER BY at`, line 2 of the query)',
+        ),
+        (
+            "SELECT " + "n, " * 99 + "FROM {batch} ORDER BY at, " + "n, " * 99,
+            "(after `n, n, n, n, n, n, FROM batch ORDER BY at`, line 1 of the query)",
+        ),
+        ("SELECT 'abc FROM {batch}", "unterminated string literal (after `SELECT`, line 1 of the query)"),
+        ("DESCRIBE SELECT * FROM {batch}", "must be one SELECT, and is DESCRIBE, SHOW or SUMMARIZE"),
+        ("-- columns\n(SUMMARIZE {batch})", "must be one SELECT, and is DESCRIBE, SHOW or SUMMARIZE"),
+        ("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", "must be one SELECT, and is INSERT"),
+        ("SET memory_limit = '20GB'", "must be one SELECT, and is SET"),
+        ("ATTACH '/tmp/x.db'", "must be one SELECT, and is ATTACH"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "and there is nothing else that it can read"),
+        ("SELECT 1", "reads neither {batch}, the increment, nor {table}, the table after the publish"),
         ("SELECT 1 FROM {batch}; DROP VIEW batch", "must be one SELECT, and is SELECT, DROP"),
         ("SELECT 1 FROM {batch}) AS a; DELETE FROM {batch}; SELECT (1", "cannot parse"),
         ("-- {batch}", "must be one SELECT, and is empty"),
@@ -148,7 +170,10 @@ def test_a_query_reads_no_other_file(batch: Relation, source: str, tmp_path: Pat
 )
 def test_a_query_is_one_select(query: str, fault: str) -> None:
     [found] = find_query_faults(suite(query))
-    assert fault in found.message and (found.file, found.line) == ("expectations/orders.yaml", 3)
+    assert fault in found.message, found.message
+    with pytest.raises(SpecError, match="BAD_SUITE"):
+        judge_queries(suite(query), Relation(make_schema(**COLUMNS)), None)
+    assert (found.file, found.line) == ("expectations/orders.yaml", 3)
 
 
 def test_a_query_fits_the_columns() -> None:
@@ -160,28 +185,74 @@ def test_a_query_fits_the_columns() -> None:
     assert "No function matches" in found.message
 
 
-def test_no_value_of_a_row_is_in_an_error(batch: Relation) -> None:
-    with pytest.raises(UsageError, match=r"Could not convert string '...' to INT32") as raised:
-        count("SELECT * FROM {batch} WHERE CAST(day AS INTEGER) > 5", batch)
-    assert "a'b" not in str(raised.value)
+@pytest.mark.parametrize(
+    ("value", "info"),
+    [
+        ("CAST(day AS INTEGER)", "Could not convert string '...' to INT32"),
+        ("CAST(day || '\n\n' || id AS INTEGER)", "Could not convert string '...' to INT32"),
+        ("CAST(id + 86361600 AS TINYINT)", "Type INT64 with value ... can't be cast"),
+        ("CAST(86361600 * price AS DECIMAL(5, 2))", "Casting value '...' to type DECIMAL(...)"),
+        ("price * price * price * price * price * price * price * price * price * price", "DECIMAL(...) (... * ...)"),
+        ("make_date(86361600 + id::INTEGER, 1, 1)", "Date out of range: ..."),
+        ("error('a secret ' || id)", "(custom) ... Invalid Input Error, whose text may contain values of rows"),
+        ("strptime(day || 'secret', '%Y')", "Invalid Input Error, whose text may contain values of rows"),
+        ("(SELECT id FROM {batch})", "Invalid Input Error: More than one row returned by a subquery"),
+    ],
+)
+def test_no_value_of_a_row_is_in_an_error(batch: Relation, value: str, info: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        count(f"SELECT * FROM {{batch}}\nWHERE {value} IS NULL", batch)
+    error = raised.value
+    assert error.code == "BAD_SUITE" and error.where == "expectations/orders.yaml, line 3"
+    assert info.partition("(custom) ... ")[2] or info in error.message, error.message
+    told = error.message.replace(value.format(batch="batch"), "")
+    assert not any(text in told for text in ("a'b", "secret", "863616", "x=[y]", "\n")), error.message
 
 
-class _Stopped(BaseException):
-    """As a signal ends a run."""
+def test_an_error_of_a_value_says_where_in_the_query(batch: Relation) -> None:
+    with pytest.raises(UsageError, match=r"\(after `WHERE n > 100 OR`, line 2 of the query\)"):
+        count("SELECT * FROM {batch}\nWHERE n > 100 OR CAST(day AS INTEGER) > 5", batch)
 
 
-def test_a_signal_ends_a_query_at_once(batch: Relation) -> None:
+def test_rows_that_do_not_fit_in_memory_are_spilled_where_the_caller_says(
+    batch: Relation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.quality.queries.PANDAS_MEMORY_BYTES", 60 << 20)
+    many = "SELECT i FROM range(6000000) AS r(i) GROUP BY i HAVING count(*) > 1 OR i = (SELECT max(id) FROM {batch})"
+    with pytest.raises(UsageError, match="Out of Memory Error"):
+        judge_queries(suite(many), batch, None)
+    [result] = judge_queries(suite(many), batch, None, tmp_path / "spill")
+    assert result.unexpected_count == 1 and not (tmp_path / "spill").exists()
+
+
+LONG = "SELECT * FROM {batch}, range(100000000000) AS r(i) WHERE hash(i) % 7 = 8"
+
+
+def test_a_signal_ends_a_query_at_once(
+    batch: Relation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def stop(*_: object) -> None:
-        raise _Stopped
+        raise TryAgainError("STOPPED", "stopped", where="project here")
 
+    class Stopper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if len(caplog.messages) == 2:
+                timer.start()
+
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("tidegate.quality.queries._FIRST_LINE_SECONDS", 0.1)
     before = signal.signal(signal.SIGTERM, stop)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
+    logger, handler = logging.getLogger("tidegate.quality.queries"), Stopper()
+    logger.addHandler(handler)
     try:
         began = datetime.now(UTC)
-        with pytest.raises(_Stopped):
-            count("SELECT * FROM {batch}, range(100000000000) AS r(i) WHERE hash(i) % 7 = 8", batch)
+        with pytest.raises(TryAgainError) as raised:
+            judge_queries(suite(LONG), batch, None, tmp_path / "spill")
         assert datetime.now(UTC) - began < timedelta(seconds=4)
     finally:
+        logger.removeHandler(handler)
         signal.signal(signal.SIGTERM, before)
         timer.join()
+    assert re.fullmatch(r"rule 'custom', since 2\S+, project here", raised.value.where or "")
+    assert re.match(r"audit: rule 'custom' has taken 0 s so far, since 2\S+$", caplog.messages[0])
+    assert not (tmp_path / "spill").exists()

@@ -20,7 +20,7 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import list_first, shorten
 from tidegate.quality.engine import Question, RuleResult, StagedInput, read_column_types, read_driver_results
-from tidegate.quality.suite import RuleSpec, SuiteSpec, digest_suite, load_suite
+from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
 from tidegate.runs import errors
 from tidegate.runs.preflight.facts import Facts
@@ -130,7 +130,8 @@ def judge_staged(
             results = _judge(context, suite, staged, folded)
             on_all = [*suite.queries]
         if on_all:
-            results += _judge_queries(context, on_all, _list_visible(staged, folded), staged[-1].schema_json, others)
+            asked = replace(suite, rules=tuple(on_all))
+            results += _judge_queries(context, asked, _list_visible(staged, folded), staged[-1].schema_json, others)
         by_rule = {result.rule: result for result in results}
         results = [by_rule[rule.rule] for rule in suite.rules]
         if counts_quarantined:
@@ -182,7 +183,8 @@ def _judge_day(
             of_day = {file.path for file in files}
             rest = [file for file in _list_visible(staged, None) if file.path not in of_day]
             others = replace(others, files=[*others.files, *_locate(context, rest)])
-        results += _judge_queries(context, queries, files, staged[-1].schema_json, others)
+        asked = replace(suite, rules=tuple(queries))
+        results += _judge_queries(context, asked, files, staged[-1].schema_json, others)
     return results
 
 
@@ -257,16 +259,19 @@ def _find_others(
 
 def _judge_queries(
     context: RunContext,
-    rules: Sequence[RuleSpec],
+    suite: SuiteSpec,
     files: Sequence[StagedFile],
     schema_json: str,
     others: Relation | None,
 ) -> list[RuleResult]:
-    """The results of custom SQL on staged files, and on the table that has ``others`` as well."""
+    """The results of a suite of custom SQL on staged files, and on the table that has ``others`` as well."""
     check_extra("duckdb")
     from tidegate.quality.queries import Relation, judge_queries
 
-    return judge_queries(rules, Relation(schema_json, _locate(context, files)), others)
+    spill = context.paths.spill(context.report.run_id)
+    storage.remove_tree(spill)  # of an audit that was killed
+    storage.make_folder(spill.parent)
+    return judge_queries(suite, Relation(schema_json, _locate(context, files)), others, spill)
 
 
 def _locate(context: RunContext, files: Sequence[StagedFile]) -> list[StagedInput]:

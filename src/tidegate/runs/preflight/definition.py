@@ -192,7 +192,7 @@ def _list_rules(project: Project, name: str) -> dict[str, str]:
         return {}
     rules = {}
     for rule in suite.rules:
-        value = {key: one for key, one in asdict(rule).items() if key not in ("rule", "line")}
+        value = {key: one for key, one in asdict(rule).items() if key not in ("rule", "line", "file")}
         rules[rule.rule] = json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
     return rules
 

@@ -49,7 +49,11 @@ def ids(keyed: Keyed) -> list[int]:
 def test_a_query_on_the_increment_holds_it(make: Callable[..., Keyed]) -> None:
     keyed = make("SELECT * FROM {batch} WHERE n > 5", partition_by=["city"])
     keyed.stage([row(1), row(2, 5)])
+    spill = keyed.paths.spill("first")
+    spill.mkdir(parents=True)
+    (spill / "of_a_killed_audit").touch()
     report = keyed.run("first")
+    assert not spill.exists()
     assert report.quality is not None and report.quality["verdict"] == "passed"
     keyed.stage([row(3, 6), row(4)], [row(5, 7)])
     with pytest.raises(HeldError, match="sql: 2 rows break it"):

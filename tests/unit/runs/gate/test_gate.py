@@ -99,7 +99,7 @@ def test_a_report_has_no_verdict_of_an_earlier_audit(
 
     def stop(*_: object) -> None:
         stored.append(verdict_of(held))  # what a kill would leave
-        raise SystemExit
+        raise TryAgainError("STOPPED", "stopped", where="project here")
 
     with commands(lambda: held):
         ingest(held, "R1", rows)
@@ -109,16 +109,17 @@ def test_a_report_has_no_verdict_of_an_earlier_audit(
         expected = "failed" if rows is BAD else "passed"
         assert verdict_of(held) == expected
         edit(suite_of(held), lambda text: text + BROKEN)
-        with pytest.raises(UsageError, match="RULE_NOT_EVALUATED"):
+        with pytest.raises(UsageError, match="BAD_SUITE"):
             gate_steps.audit_run(held.project, NAME, "R1")
         assert verdict_of(held) is None
         with pytest.raises(TidegateError, match="NOT_AUDITED" if rows is GOOD else "HELD|WAITS"):
             gate_steps.publish_run(held.project, NAME, "R1")
         assert verdict_of(held) == (None if rows is GOOD else expected)
-        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        with monkeypatch.context() as patch, pytest.raises(TryAgainError) as stopped:
             patch.setattr("tidegate.quality.pandas_engine.judge_files", stop)
             gate_steps.audit_run(held.project, NAME, "R1")
         assert (stored, verdict_of(held)) == ([None], None)
+        assert stopped.value.where == f"audit of run R1 of pipeline {NAME}, project here"
         edit(suite_of(held), lambda text: text.removesuffix(BROKEN))
         with is_held:
             gate_steps.audit_run(held.project, NAME, "R1")
