@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from tests.model import fake_spark
 from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing, refresh, refuse_all, run_live
@@ -138,6 +139,23 @@ def test_a_held_one_is_not_released_over_an_increment_with_the_old_columns(world
             assert isinstance(world.run(world.new_run_id()).error, HeldError)
     assert code_of(decide(world, "release")) == "BACKFILL_OUTDATED"
     assert check_columns(world) == OLD
+
+
+def test_only_the_version_before_it_can_still_be_opened(new_world: Make) -> None:
+    """As docs/how-to/schema-changes.md says: with ``readers: both`` the replaced files have hidden names from then
+    on, and older versions of the log name the plain ones."""
+    world = new_world("files")
+    with columns("size", "integer", pa.int32()):
+        for _ in range(2):
+            world.offer(0, ["good"])
+            done(world.run(world.new_run_id()))
+    with changed():
+        version = done(refresh(world))["table"]["version"]
+    opened = {}
+    for number in range(version + 1):
+        with suppress(FileNotFoundError):
+            opened[number] = {*DeltaTable(world.paths.table, version=number).to_pyarrow_table().column_names}
+    assert opened == {version - 1: OLD, version: NEW}
 
 
 def test_a_rollback_over_it_names_the_columns(new_world: Make) -> None:
