@@ -23,6 +23,7 @@ from tidegate.runs.steps import ingest_run, run_pipeline
 from tidegate.sources.files.pinned import list_static
 from tidegate.spark.driver.progress import describe_report
 from tidegate.spark.driver.submit import SubmitPlan
+from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
 from tidegate.views.outlook import plan_pipeline
 from tidegate.views.pages.pipelines import look_at
@@ -235,10 +236,43 @@ def test_a_file_on_failed_storage_is_retried(inbox: Inbox, monkeypatch: pytest.M
     def fail(*args: Any, **more: Any) -> Any:
         raise OSError(number, os.strerror(number))
 
-    for name in ("opened", "may_read"):
-        monkeypatch.setattr(f"tidegate.sources.files.scan.{name}", fail if name == "opened" else lambda path: True)
+    for name in ("opened", "find_unreadable"):
+        monkeypatch.setattr(f"tidegate.sources.files.scan.{name}", fail if name == "opened" else lambda *_: None)
     (one,) = inbox.scan(now=path.stat().st_ctime + 60).skipped
     assert one["retry"] and "mounted" in one["fix"]
+
+
+@contextmanager
+def opening_fails(number: int) -> Iterator[None]:
+    """The file ``CLOSED`` cannot be opened, and access says no, as for a missing right."""
+    real_open, real_access = os.open, os.access
+
+    def open_(path: Any, *args: Any, **more: Any) -> int:
+        if str(path).endswith(CLOSED):
+            raise OSError(number, os.strerror(number), path)
+        return real_open(path, *args, **more)
+
+    def access(path: Any, *args: Any, **more: Any) -> bool:
+        return not str(path).endswith(CLOSED) and real_access(path, *args, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", open_)
+        patch.setattr(os, "access", access)
+        yield
+
+
+@pytest.mark.parametrize("number", TRANSIENT)
+def test_a_storage_that_fails_is_no_missing_right(project: Project, number: int) -> None:
+    with opening_fails(number):
+        with pytest.raises(TryAgainError, match="STORAGE_FAILED") as failed:
+            run_pipeline(project, NAME, "R1", submit=no_spark)
+        assert plan_pipeline(project, NAME)["exit_code"] == 75
+        paths, files = project.paths(NAME), load_pipeline(project, NAME).file_streams["orders"]
+        with pytest.raises(TryAgainError, match="STORAGE_FAILED"):
+            list_static(project, paths, "orders", files)
+    assert f"{CLOSED} (cannot be read: {os.strerror(number)}" in failed.value.message
+    with opening_fails(errno.EACCES), pytest.raises(SourceLostError, match=r"no permission to read it"):
+        run_pipeline(project, NAME, "R2", submit=no_spark)
 
 
 @pytest.mark.parametrize("number", TRANSIENT)

@@ -109,9 +109,17 @@ def pattern_of(top: str) -> list[str]:
     return _split(top)[1]
 
 
-def may_read(path: str) -> bool:
-    """Return whether this process has the right to read a file."""
-    return os.access(path, os.R_OK, effective_ids=True)
+def find_unreadable(path: str, abs_path: str) -> Skipped | None:
+    """Describe why this process cannot open the file at ``abs_path``, which is shown as ``path``; None when it can."""
+    if os.access(abs_path, os.R_OK, effective_ids=True):
+        return None
+    try:  # access does not tell a missing right from a failure of the storage
+        os.close(os.open(abs_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except PermissionError:
+        return Skipped(path, NO_RIGHT, TO_READ)
+    except OSError as error:
+        return describe_failure(path, "cannot be read", error, TO_READ)
+    return None
 
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:

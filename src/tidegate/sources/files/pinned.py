@@ -25,7 +25,7 @@ from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.ledger import link_suffix
-from tidegate.sources.files.listing import NO_RIGHT, TO_READ, Skipped, may_read
+from tidegate.sources.files.listing import find_unreadable
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_files, place_in_partitions
 from tidegate.sources.port import Pinned, StaticSource
@@ -162,7 +162,7 @@ def list_static(
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
     # By the rule for links, files behind one that leads outside are not in the source.
     unread = [one for one in listing.skipped if one.fix and not one.is_outside]
-    unread += [Skipped(path, NO_RIGHT, TO_READ) for path, _ in listing.files if not may_read(path)]
+    unread += [one for path, _ in listing.files if (one := find_unreadable(path, path)) is not None]
     if unread:
         where, path = f"{paths.spec}: sources.{source_name}.path", unread[0].path.removeprefix(prefix)
         if all(one.retry for one in unread):

@@ -32,7 +32,6 @@ from tidegate.sources.files.ledger import (
     shown_path,
 )
 from tidegate.sources.files.listing import (
-    NO_RIGHT,
     TO_READ,
     Listing,
     Skipped,
@@ -42,8 +41,8 @@ from tidegate.sources.files.listing import (
     find_own_table,
     find_roots,
     find_table_above,
+    find_unreadable,
     list_source,
-    may_read,
     pattern_of,
 )
 from tidegate.sources.files.partition_values import fits_value
@@ -288,8 +287,8 @@ class _Look:
             self.skip(path, "empty: taken as soon as there is something in it")
         elif self._is_settling(found):
             self._settle(path, found, "")
-        elif not may_read(abs_path):
-            self.skip(path, NO_RIGHT, TO_READ)
+        elif (unread := find_unreadable(path, abs_path)) is not None:
+            self.skip(path, unread.why, unread.fix, retry=unread.retry)
         elif not is_line_format(self.spec, path) or not (self._takes_pieces(path) or self._may_be_open(found)):
             self._take(path, abs_path, found, None)
         else:
