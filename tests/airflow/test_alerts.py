@@ -17,6 +17,7 @@ import pytest
 from tests.airflow.endings import make_context, make_tasks, run_to_its_end, run_without_spark, write_notifiers
 from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tidegate.airflow.alerts import alert_on_failure, tell_behind
+from tidegate.airflow.form import read_form
 from tidegate.core.errors import HeldError, TryAgainError, UsageError
 
 _ALERTS = """
@@ -120,6 +121,10 @@ def test_failing_is_what_airflow_calls_back_for(held: Held, monkeypatch: pytest.
     assert (kind, title) == ("failing", "orders is failing: BAD_SUITE") and "fix: tidegate validate orders" in text
     alert_on_failure(make_context("R2", task=task, exception=HeldError("INCREMENT_HELD", "held")))
     assert read(held) == []  # told as that
+    with pytest.raises(UsageError) as refused:
+        read_form({}, {"no_such_key": 1})
+    alert_on_failure(make_context("R2", task=task, exception=refused.value))
+    assert read(held) == []  # the run did nothing, and the pipeline is as it was
     alert_on_failure(make_context("R3", task=task))  # its process was killed
     assert "ended from outside" in read(held)[0][2]
     alert_on_failure(make_context("R4", task=task, exception=MemoryError("no room")))

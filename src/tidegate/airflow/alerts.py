@@ -20,6 +20,7 @@ from functools import partial
 from logging import Logger
 from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 
+from tidegate.airflow.errors import TRIGGER_FORM_REFUSED
 from tidegate.airflow.form import SIDE_JOB_KEYS
 from tidegate.core.errors import HeldError, TidegateError
 from tidegate.core.outputs import Error, RunReport
@@ -92,6 +93,8 @@ def alert_on_failure(context: Context) -> None:
     task = cast("_Task", context["task"])
     run_id = task.name_report(context["run_id"])
     error = _find_error(context.get("exception"))
+    if error is not None and error["code"] == TRIGGER_FORM_REFUSED.code:
+        return  # the run did nothing, and the next one reads what this one would have read
     try:
         project = load_project(task.project_root)
         alerts = load_pipeline(project, task.pipeline).alerts
