@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _OPTIONS_FOR = {
     "a quote that is not closed": "options: {multiLine: true}, where fields have line breaks",
+    "has to be escaped in JSON": "options: {allowUnquotedControlChars: true}",
     "not a JSON object": "options: {multiLine: true}, where a file is an array of objects",
     "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
 }

@@ -13,6 +13,7 @@ from decimal import Decimal
 from itertools import combinations
 
 from tidegate.core.words import shorten
+from tidegate.sources.readers.ways import Ways
 from tidegate.spec.ddl import DdlError, quote_name, refuse_twins
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -21,10 +22,11 @@ CODE_LIKE = re.compile(r"[+-]?0\d")
 """The beginning of a number whose zeros would be lost."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)\.\d{1,6}0*)?(?:Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)\.\d{1,6}(\d*))?(?:Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
 _MOST_DIGITS = 38
 _DIGITS_OF_A_DOUBLE = 15
+_MOST_DIGITS_OF_A_FORM = 9
 _DEEPEST = 30
 _FIELDS_AT_MOST = 50
 _OBJECTS_TO_COMPARE = 60
@@ -37,6 +39,7 @@ _WORDS = {
     "boolean": "true or false",
     "date": "a date",
     "timestamp": "a time",
+    "fine": "a time finer than a microsecond",
     "array": "an array",
     "object": "an object",
     "text": "a text",
@@ -141,6 +144,9 @@ class Kinds:
 
     def describe_mixed(self, place: str) -> Iterator[str]:
         """Why this place, or one inside it, is STRING although most of its values are of another kind."""
+        if "fine" in self.kinds and self.kinds <= {"fine", "timestamp"}:
+            yield _describe_fine(place, str(self._seen["fine"][1]))
+            return
         if len(self.kinds) > 1 and self.show_type() == "STRING":
             seen = sorted(self._seen.items(), key=lambda one: -one[1][0])
             kinds = [
@@ -234,15 +240,33 @@ def _is_same_as_double(value: int | Decimal) -> bool:
     return as_double not in (float("inf"), float("-inf")) and Decimal(repr(as_double)) == value
 
 
+def _describe_fine(place: str, example: str) -> str:
+    """What can be done with times like ``example``, which are finer than a microsecond."""
+    digits = re.findall(r"\.(\d+)", example)[0]
+    separator, zone = "'T'" if "T" in example else " ", "XXX" if re.search(r"(Z|[+-]\d\d:\d\d)$", example) else ""
+    form = f"yyyy-MM-dd{separator}HH:mm:ss[.{'S' * len(digits)}]{zone}"
+    ways = [f"`CAST({place} AS TIMESTAMP)` in the transform"]
+    if (
+        len(digits) <= _MOST_DIGITS_OF_A_FORM
+        and Ways.of({"timestampFormat": form}).read(example, "timestamp")[1] is None
+    ):
+        ways.insert(0, f'TIMESTAMP with options: {{timestampFormat: "{form}"}}')
+    return (
+        f"{place} is STRING: times finer than a microsecond, such as {example}, are malformed in a TIMESTAMP; to drop "
+        f"the digits after the sixth: {', or '.join(ways)}"
+    )
+
+
 def _kind_of_time(text: str) -> str | None:
-    """``date`` or ``timestamp`` when Spark reads the text as such without a format, and loses no digit."""
+    """``date`` or ``timestamp`` when Spark reads the text as such without a format, and loses no digit; ``fine`` for a
+    time of which it would lose some."""
     try:
         if _DATE.fullmatch(text):
             datetime.strptime(text, "%Y-%m-%d")
             return "date"
         if len(text) <= 40 and (match := _TIME.fullmatch(text)):
             datetime.fromisoformat(f"{match[1]}T{match[2]}")
-            return "timestamp"
+            return "fine" if (match[3] or "").strip("0") else "timestamp"
     except ValueError:
         return None
     return None

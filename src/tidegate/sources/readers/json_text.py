@@ -136,6 +136,7 @@ class LenientText:
 
 
 _BLANKS = " \t\r\n"
+_INVALID = "not valid JSON"
 MANY_LEVELS = "more levels than can be read"
 
 
@@ -187,7 +188,7 @@ def read_object(text: str, switches: Switches) -> Pairs | Fault:
     except RecursionError:
         return Fault("", MANY_LEVELS)
     except ValueError:
-        return Fault("", "not valid JSON")
+        return Fault("", _INVALID)
     return found if lenient.skip(end) == len(text) else Fault("", "text after the JSON object")
 
 
@@ -201,8 +202,41 @@ def _read_strictly(text: str, switches: Switches) -> Pairs | Fault:
         value, end = _DECODERS[switches.not_finite].raw_decode(text, begin)
     except RecursionError:
         return Fault("", MANY_LEVELS)
-    except ValueError:
-        return Fault("", "not valid JSON")
+    except ValueError as error:
+        return _explain(text, begin, error)
     if text[end:].strip(_BLANKS):
         return Fault("", "text after the JSON object")
     return value
+
+
+_MARK = "\ufdd0"
+"""No character of a text, by Unicode."""
+_ANY_CHARACTER = json.JSONDecoder(object_pairs_hook=Pairs, strict=False)
+
+
+def _explain(text: str, begin: int, error: ValueError) -> Fault:
+    """Why the object at ``begin`` is not valid JSON; a control character in a text is named, by the path of its
+    value."""
+    at = error.pos if isinstance(error, json.JSONDecodeError) else len(text)
+    found = text[at : at + 1]
+    if not "" < found < " ":
+        return Fault("", _INVALID)
+    why = f"the control character U+{ord(found):04X} has to be escaped in JSON, as {json.dumps(found)[1:-1]}"
+    try:
+        value, _ = _ANY_CHARACTER.raw_decode(f"{text[:at]}{_MARK}{text[at + 1 :]}", begin)
+        path = _find_mark(value, "")
+    except (ValueError, RecursionError):
+        path = None
+    return Fault("", f"{_INVALID}: {why}") if path is None else Fault(path, why)
+
+
+def _find_mark(value: object, path: str) -> str | None:
+    """The path of the text that holds the mark; None where none does, or a key."""
+    if isinstance(value, str):
+        return path if _MARK in value else None
+    inside: list[tuple[str, object]] = []
+    if isinstance(value, Pairs):
+        inside = [(f"{path}.{key}" if path else key, one) for key, one in value]
+    elif isinstance(value, list):
+        inside = [(f"{path}[]", one) for one in value]
+    return next((found for at, one in inside if (found := _find_mark(one, at)) is not None), None)

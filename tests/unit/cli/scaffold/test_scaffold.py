@@ -14,6 +14,7 @@ from tests.support.parts import read
 from tidegate.cli.scaffold.infer_columns import infer_record_columns
 from tidegate.cli.scaffold.write import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
 from tidegate.core.errors import DisagreementError, UsageError
+from tidegate.sources.readers.ways import Ways
 from tidegate.spark.driver.submit import find_application
 from tidegate.spec.ddl import parse_ddl, quote_name
 from tidegate.spec.pipeline import list_pipelines, load_pipeline
@@ -322,6 +323,28 @@ def test_it_is_said_why_a_column_is_text_although_most_of_its_values_are_not(pro
     )
     text = (project.root / "jobs/mine/pipeline.yaml").read_text()
     assert '# n is STRING: a whole number 9 times, a text once ("many")' in text
+
+
+@pytest.mark.parametrize(
+    ("time", "form"),
+    [
+        ("2026-01-31T10:20:30.1234567Z", "yyyy-MM-dd'T'HH:mm:ss[.SSSSSSS]XXX"),
+        ("2026-01-31 10:20:30.123456789+01:00", "yyyy-MM-dd HH:mm:ss[.SSSSSSSSS]XXX"),
+        ("2026-01-31T10:20:30.1234567", "yyyy-MM-dd'T'HH:mm:ss[.SSSSSSS]"),
+        ("2026-01-31T10:20:30.12345678901Z", None),
+    ],
+)
+def test_what_to_do_with_times_finer_than_a_microsecond(project, time, form):
+    """As .NET writes them. The option is one with which the reader of the runs reads them."""
+    json_file, csv_file = project.root / "in/a.json", project.root / "in/a.csv"
+    json_file.write_text(json.dumps({"at": time}) + "\n" + json.dumps({"at": "2026-01-31T10:20:30Z"}))
+    csv_file.write_text(f"id,at\n1,{time}\n")
+    for name, file in (("of_json", json_file), ("of_csv", csv_file)):
+        [note] = new_bare_pipeline(project, name, sample=file).notes
+        assert note.startswith(f"at is STRING: times finer than a microsecond, such as {time}, are malformed in a TIME")
+        option = "" if form is None else f'TIMESTAMP with options: {{timestampFormat: "{form}"}}, or '
+        assert note.endswith(f"after the sixth: {option}`CAST(at AS TIMESTAMP)` in the transform")
+    assert form is None or Ways.of({"timestampFormat": form}).read(time, "timestamp")[1] is None
 
 
 def test_it_is_said_of_csv_too(project):

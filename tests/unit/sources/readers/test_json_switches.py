@@ -55,7 +55,8 @@ def test_what_an_option_allows(option: str, text: str, wanted: dict[str, Any]) -
     found = _row(batch)
     assert {**found, **({"c": float(found["c"])} if "c" in found else {})} == wanted
     [wrong] = _read({}, text).wrong.values()
-    assert wrong.detail in ("not valid JSON", "not a JSON object", "text after the JSON object")
+    control = "s: the control character U+0009 has to be escaped in JSON, as \\t"
+    assert wrong.detail in ("not valid JSON", "not a JSON object", "text after the JSON object", control)
     assert _read({option: "false", "allowSingleQuotes": "false"}, text).wrong
 
 

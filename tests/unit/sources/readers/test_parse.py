@@ -67,7 +67,12 @@ BAD = {
     '{"i":1,}': "not valid JSON",
     "{i:1}": "not valid JSON",
     '{"i":01}': "not valid JSON",
-    '{"s":"a\tb"}': "not valid JSON",
+    '{"s":"a\tb"}': "s: the control character U+0009 has to be escaped in JSON, as \\t",
+    '{"i":1,"n":{"q":[0,{"x":"\\t a\u0001\t"}]}}': (
+        "n.q[].x: the control character U+0001 has to be escaped in JSON, as \\u0001"
+    ),
+    '{"i":1,\u0000"s":"x"}': "not valid JSON: the control character U+0000 has to be escaped in JSON, as \\u0000",
+    '{"s":"a\tb': "not valid JSON: the control character U+0009 has to be escaped in JSON, as \\t",
     '{"i":1} xx': "text after the JSON object",
     '{"i":1}{"i":2}': "text after the JSON object",
     '{"i":1} {"i":2}': "text after the JSON object",
