@@ -70,7 +70,7 @@ def test_other_work_hides_no_run_and_none_hides_it() -> None:
     assert make_row(runs=[refused, beside, failed])["trouble"] == [last, other]
     assert make_row(runs=[run_at("12:04", "12:05"), refused])["trouble"] == [other]
     assert make_row(runs=[{**beside, "mode": "backfill"}, refused])["trouble"] == []
-    held = [{"kind": "backfill", "run_id": "B", "partitions": "day=2026-01-02"}]
+    held = [{"kind": "backfill", "run_id": "B", "partitions": "day=2026-01-02", "runs": "live runs continue"}]
     told = {"kind": "held", "message": "backfill B is held (day=2026-01-02); live runs continue"}
     assert make_row(runs=[refused], held_work=held)["trouble"] == [told]
     every = {"schedule": "*/10 * * * *", "runs": [beside, refused]}
@@ -95,7 +95,7 @@ def test_a_held_backfill_is_shown_and_needs_a_person(tmp_path: Path) -> None:
 
     said = "held: backfill B1: day=2026-01-02; live runs continue; decide with `tidegate release flow B1 --reason"
     assert said in ask("plan", "flow").stdout and said in ask("status").stdout
-    work = [{"kind": "backfill", "run_id": "B1", "partitions": "day=2026-01-02"}]
+    work = [{"kind": "backfill", "run_id": "B1", "partitions": "day=2026-01-02", "runs": "live runs continue"}]
     assert json.loads(ask("plan", "flow", "--json").stdout)["held_work"] == work
     assert json.loads(ask("status", "--json").stdout)[0]["held_work"] == work
     done = ask("status", "--check", expect=1)

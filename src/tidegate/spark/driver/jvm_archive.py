@@ -1,7 +1,7 @@
 """The class archive (AppCDS) that makes the driver's JVM start at half the cost: built once, kept in the user's cache.
 
-Building takes about 30 s (a warm-up job of 6 s, then the dump) and 180 MB. The archive is keyed by the JDK and the
-list of Spark's jars; a new key is a new archive. ``TIDEGATE_JVM_ARCHIVE=off`` does without.
+Building takes about 30 s on an idle machine (a warm-up job of 6 s, then the dump) and 180 MB. The archive is keyed by
+the JDK and the list of Spark's jars; a new key is a new archive. ``TIDEGATE_JVM_ARCHIVE=off`` does without.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def ensure_archive(say: Callable[[str], None] = lambda message: None) -> Path | 
             if not held:
                 return None
             if not path.is_file():
-                say("building the JVM's class archive, once for this Java and Spark: about 30 s")
+                say("building the class archive, once for this Java and Spark: some minutes on a busy machine")
                 reason = _build(path, java_home, spark_home)
                 if reason is not None:
                     failed.write_text(reason)

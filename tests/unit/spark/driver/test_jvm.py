@@ -89,9 +89,13 @@ def test_the_archive_is_built_once_and_found_again(cache: Path, spark_home: Path
     said: list[str] = []
     assert jvm_archive.find_archive() is None
 
-    built = jvm_archive.ensure_archive(said.append)
+    def say(message: str) -> None:
+        assert not [path for path in cache.glob("*") if path.suffix != ".lock"], "it is said before the build begins"
+        said.append(message)
+
+    built = jvm_archive.ensure_archive(say)
     assert built is not None and built.read_text() == "jsa\n"
-    assert len(said) == 1
+    assert said == ["building the class archive, once for this Java and Spark: some minutes on a busy machine"]
     assert jvm_archive.ensure_archive(said.append) == built
     assert jvm_archive.find_archive() == built
     assert len(said) == 1
