@@ -123,6 +123,8 @@ def test_rules_on_a_whole_increment_run_when_asked_for(spark: SparkSession, proj
     deliveries = [{"trades": [{"id": 1, "price": Decimal(1), "_key": b"x"}, {"id": 2, "price": Decimal(-1)}]}]
     [delivery] = run_on_rows("prices", deliveries, project)
     assert [row["id"] for row in delivery.rows] == [1]
+    ran = {one["rule"] for one in delivery.report["quality"]["results"]}
+    assert ran.isdisjoint({"one_x_a_day", "volume", "mostly_k", "median", "max_quarantine_share"}), ran
     with pytest.raises(HeldDelivery) as raised:
         run_on_rows("prices", deliveries, project, whole_suite=True)
     first = {"trades": [{"id": 0, "tags": ["x"]}] * 2}
