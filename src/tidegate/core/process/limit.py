@@ -1,14 +1,32 @@
-"""Calls with a time limit. One that takes longer continues in its thread, and the process may end before it."""
+"""Calls with a time limit. One that takes longer continues in its thread, and the process may end before it. And
+steps that say so when they take long."""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from threading import Thread
+from threading import Thread, Timer
 from typing import TypeVar
 
 _T = TypeVar("_T")
+_SLOW_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def tell_if_slow(what: str) -> Iterator[None]:
+    """Print ``what`` to stderr, once, where the block takes longer than ten seconds."""
+    # On a terminal the line of the step before it may be still open.
+    begin = "\n" if sys.stderr.isatty() else ""
+    timer = Timer(_SLOW_SECONDS, print, [f"{begin}{what}"], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def call_within(seconds: float, call: Callable[[], _T]) -> _T:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from tidegate.core import storage
 from tidegate.core.extras import check_extra
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.process.limit import tell_if_slow
 from tidegate.core.process.machine import now_text
-from tidegate.core.words import list_first, shorten
+from tidegate.core.words import count_of, list_first, shorten
 from tidegate.quality.engine import Question, RuleResult, StagedInput, read_column_types, read_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.quality.verdict import Quarantined, WholeFiles, decide_verdict
@@ -228,7 +229,12 @@ def _judge(
     from tidegate.quality.pandas_engine import judge_files
 
     types = read_column_types(unpublished[-1].schema_json)
-    return judge_files(suite.without_queries, _locate(context, visible), types)
+    with tell_if_slow(f"audit: {count_of(len(suite.rules), 'rule')} on {_count(visible)}, without Spark"):
+        return judge_files(suite.without_queries, _locate(context, visible), types)
+
+
+def _count(files: Sequence[StagedFile]) -> str:
+    return f"{count_of(sum(file.rows for file in files), 'row')} in {count_of(len(files), 'file')}"
 
 
 def _list_visible(unpublished: Sequence[BatchManifest], folded: Sequence[Folded] | None) -> list[StagedFile]:
@@ -368,7 +374,10 @@ def publish_increment(
                 discard=discard,
                 custom_metadata=extra,
             )
-        publish_plan(context, plan)
+        with tell_if_slow(
+            f"publish: {outcome}, {_count(_list_visible(batches, None if folded is None else [folded]))}"
+        ):
+            publish_plan(context, plan)
 
 
 def _describe_batches(batches: Sequence[BatchManifest], verdict: StoredVerdict) -> dict[str, str]:
