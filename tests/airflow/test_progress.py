@@ -51,5 +51,11 @@ def test_a_report_in_one_line() -> None:
     }
     expected = "orders run r1: published | rows: read 1,200, published 1,100 | verdict: passed | table version 4"
     assert describe_report(report) == expected
+    staged = {**report, "outcome": None, "rows": {"staged": 5, "published": 0}}
+    assert describe_report(staged).startswith("orders run r1: audited, not published yet | rows: staged 5")
+    unjudged = {**staged, "quality": empty["quality"]}
+    assert describe_report(unjudged).startswith("orders run r1: staged, not audited yet | rows: staged 5")
+    begun = {**report, "outcome": None}
+    assert describe_report(begun).startswith("orders run r1: published in part | rows: read 1,200")
     nothing = describe_report({**empty, "outcome": "nothing_new"})
     assert nothing.startswith("orders run r1: nothing_new | rows: read 0, malformed 0") and "table" not in nothing

@@ -44,8 +44,7 @@ def open_gx_context() -> EphemeralDataContext:
     """The one ephemeral context of this process: no files, no analytics, no progress bars."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     gx = import_gx()
-    for name in ("great_expectations", "great_expectations.expectations", "great_expectations.validator"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # sets its own level
     context = gx.get_context(mode="ephemeral")
     _skip_fingerprints()
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
@@ -147,6 +146,7 @@ def import_gx() -> ModuleType:
     """The library, with analytics switched off before it looks. Seconds of CPU the first time, nothing later."""
     if "great_expectations" not in sys.modules:
         os.environ["GX_ANALYTICS_ENABLED"] = "false"
+        logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it logs 250 lines while it is imported
         for name in _PUT_OFF:
             _put_off(name)
     with warnings.catch_warnings():

@@ -215,15 +215,20 @@ def test_charts_and_statistics_are_there_when_asked_for(files: Any) -> None:
     assert stats.norm.cdf(0) == 0.5
 
 
-def test_nothing_is_left_in_the_temporary_folder(files: Any, tmp_path: Path) -> None:
+def test_nothing_is_left_in_the_temporary_folder_or_the_log(files: Any, tmp_path: Path) -> None:
     import subprocess
     import sys
 
     script = tmp_path / "audit.py"
-    script.write_text("from tidegate.quality.gx_judge import open_gx_context\nopen_gx_context()\n")
+    script.write_text(
+        "import logging\nlogging.basicConfig(level=logging.INFO)\n"  # as in a task of Airflow
+        "from tidegate.quality.gx_judge import open_gx_frames\nopen_gx_frames('pandas')\n"
+    )
     left = tmp_path / "left"
     left.mkdir()
-    subprocess.run([sys.executable, str(script)], env={"TMPDIR": str(left), "HOME": str(left)}, check=True)
+    environment = {"TMPDIR": str(left), "HOME": str(left)}
+    done = subprocess.run([sys.executable, str(script)], env=environment, check=True, capture_output=True, text=True)
+    assert "INFO" not in done.stderr
     assert list(left.iterdir()) == []
     assert tempfile.gettempdir() != str(left)
 

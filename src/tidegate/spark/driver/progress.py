@@ -97,10 +97,19 @@ def _describe_field(key: str, value: object) -> str:
     return f"{name}: {value}"
 
 
+def _name_outcome(report: RunReport) -> str:
+    """The outcome, or how far a run is that has none yet."""
+    if report["outcome"] is not None:
+        return report["outcome"]
+    if report["rows"].get("published"):
+        return "published in part"
+    return "audited, not published yet" if report["quality"]["verdict"] else "staged, not audited yet"
+
+
 def describe_report(report: RunReport) -> str:
     """The run report in one line, for the task log."""
     quality, table = report["quality"], report["table"]
-    parts = [f"{report['pipeline']} run {report['run_id']}: {report['outcome']}"]
+    parts = [f"{report['pipeline']} run {report['run_id']}: {_name_outcome(report)}"]
     rows = {key: value for key, value in report["rows"].items() if value or key != "superseded"}
     parts.append("rows: " + ", ".join(f"{key} {value:,}" for key, value in rows.items()))
     if quality["verdict"]:
