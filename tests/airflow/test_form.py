@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import jsonschema
 import pytest
 
 from tidegate.airflow.form import (
     ACCEPT_LOSS_MAX_LENGTH,
+    KNOWN_KEYS,
     AskedDecision,
     AskedReplay,
     TriggerForm,
@@ -14,6 +17,8 @@ from tidegate.airflow.form import (
     read_form,
 )
 from tidegate.core.errors import UsageError
+
+_DAYS = ["backfill_from", "backfill_to"]
 
 
 def test_nothing_said_is_nothing_accepted() -> None:
@@ -135,3 +140,49 @@ def test_work_beside_the_runs_that_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(UsageError) as refused:
         read_form(given, given)
     assert refused.value.code == "TRIGGER_FORM_REFUSED" and "two" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "keys", "fields"),
+    [
+        ({"accept_loss": " "}, ["accept_loss"], "Accept a loss"),
+        ({"backfill_from": "2026-05-03"}, ["backfill_from", "backfill_to"], "Backfill from, Backfill to"),
+        (
+            {"backfill_from": "2026-05-03", "backfill_to": "2026-05-01"},
+            ["backfill_from", "backfill_to"],
+            "Backfill from",
+        ),
+        ({"backfill_from": "2026-02-30", "backfill_to": "2026-03-01"}, ["backfill_from", "backfill_to"], "Backfill to"),
+        ({"backfil_from": "2026-05-03"}, ["backfill_from", "backfill_to"], "Backfill from"),
+        ({"refresh": "ALL"}, ["refresh"], "Refresh"),
+        ({"replay": "selected"}, ["replay", "replay_reason", "replay_run_id"], "Replay: reason, Replay: run"),
+        ({"replay_run_id": "R1"}, ["replay", "replay_reason", "replay_run_id"], "Replay: run"),
+        ({"decide": "release"}, ["decide", "decide_run_id", "decide_reason"], "Decide, Decide: run, Decide: reason"),
+        ({"decide_of": "m"}, ["decide", "decide_run_id", "decide_reason"], "Decide"),
+    ],
+)
+def test_the_fix_is_the_job_that_was_asked_for(given: dict[str, object], keys: list[str], fields: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_form(given, given)
+    fix = str(refused.value.fix)
+    found = json.loads(fix[fix.index("{") : fix.index("}") + 1])
+    assert list(found) == keys and fields in fix, fix
+
+
+def test_jobs_that_were_mixed_are_named_one_by_one() -> None:
+    given = {"refresh": "all", "backfill_from": "2026-05-01", "backfill_to": "2026-05-02"}
+    with pytest.raises(UsageError) as refused:
+        read_form(given, given)
+    fix = str(refused.value.fix)
+    assert '{"refresh": ' in fix and '{"backfill_from": ' in fix and "for each" in fix and "accept_loss" not in fix
+
+
+def test_an_unknown_key_like_no_other_is_answered_by_those_that_there_are() -> None:
+    with pytest.raises(UsageError) as refused:
+        read_form({}, {"zzz": 1})
+    assert "accept_loss, backfill_from, backfill_to" in str(refused.value.fix)
+    assert "decide_of" not in str(refused.value.fix)
+
+
+def test_every_field_of_the_form_belongs_to_a_job() -> None:
+    assert tuple(describe_form()) == KNOWN_KEYS

@@ -18,7 +18,7 @@ TRIGGER_FORM_REFUSED = Condition(
     UsageError,
     "the conf of this run cannot be used: {fault}",
     next_run="is not affected; nothing was read",
-    fix='trigger again with {{}} or {{"accept_loss": "<reason>"}} as conf',
+    fix="{fix}",
 )
 
 ACTION_OF_OTHER_SITE = Condition(

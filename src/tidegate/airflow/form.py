@@ -8,9 +8,10 @@ of quarantine, run ids, which become escaped file names). They go nowhere else.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Literal, TypeVar, get_args
 
 from tidegate.airflow import errors
@@ -18,6 +19,7 @@ from tidegate.core.errors import UsageError
 from tidegate.core.words import count_of, is_wordless
 from tidegate.runs.reports.report import RUN_ID_AT_MOST
 from tidegate.runs.reports.verdicts import Ruling
+from tidegate.spec.faults import name_nearest
 
 ACCEPT_LOSS_MAX_LENGTH = 500
 ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"
@@ -29,18 +31,32 @@ REFRESH = "refresh"
 REPLAY, REPLAY_REASON, REPLAY_RUN = "replay", "replay_reason", "replay_run_id"
 DECIDE, DECIDE_RUN, DECIDE_REASON = "decide", "decide_run_id", "decide_reason"
 DECIDE_OF = "decide_of"
-SIDE_JOB_KEYS = (
-    *(BACKFILL_FROM, BACKFILL_TO, REFRESH),
-    *(REPLAY, REPLAY_REASON, REPLAY_RUN),
-    *(DECIDE, DECIDE_RUN, DECIDE_REASON, DECIDE_OF),
-)
+_JOBS = {
+    ACCEPT_LOSS: {ACCEPT_LOSS: "<reason>"},
+    BACKFILL_FROM: {BACKFILL_FROM: "<first day>", BACKFILL_TO: "<last day>"},
+    REFRESH: {REFRESH: "<all, or keep-older>"},
+    REPLAY: {
+        REPLAY: "<all, or selected with one of the others>",
+        REPLAY_REASON: "<malformed, or a rule>",
+        REPLAY_RUN: "<run id>",
+    },
+    DECIDE: {
+        DECIDE: "<release, discard or reread>",
+        DECIDE_RUN: "<run id>",
+        DECIDE_REASON: "<reason>",
+        DECIDE_OF: "",
+    },
+}
+"""{key that requests a job: {each key of the job: how a message shows its value}}; an empty one is not for people."""
+KNOWN_KEYS = tuple(key for keys in _JOBS.values() for key in keys)
+SIDE_JOB_KEYS = tuple(key for key in KNOWN_KEYS if key != ACCEPT_LOSS)
 """The keys that request a side job or a decision: such a run reads nothing new."""
-KNOWN_KEYS = (ACCEPT_LOSS, *SIDE_JOB_KEYS)
 RefreshOf = Literal["all", "keep-older"]
 ReplayOf = Literal["all", "selected"]
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Limits = dict[str, object]
 """What a JSON Schema says of a value, and the section of the form."""
+_SHOWN = 40
+"""How many characters of an unknown key are shown."""
 _Word = TypeVar("_Word", bound=str)
 
 
@@ -136,9 +152,9 @@ def read_form(
     ``of_backfill``: the run belongs to an Airflow backfill, so its days are those of its interval. Raises
     :class:`UsageError` for unknown keys and for values outside the limits; it names the key (shortened), never a value.
     """
-    unknown = sorted(_quote(key) for key in (conf or {}) if key not in KNOWN_KEYS)
+    unknown = sorted(str(key) for key in (conf or {}) if key not in KNOWN_KEYS)
     if unknown:
-        raise _refuse(f"it has {count_of(len(unknown), 'unknown key')}: {', '.join(unknown[:5])}")
+        raise _refuse_keys(unknown)
     form = TriggerForm(
         _check_line(ACCEPT_LOSS, params.get(ACCEPT_LOSS)),
         check_days(params.get(BACKFILL_FROM), params.get(BACKFILL_TO)),
@@ -155,12 +171,12 @@ def read_form(
     }
     given = [key for key, value in requested.items() if value is not None]
     if len(given) > 1 and ACCEPT_LOSS in given:
-        raise _refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {given[1]} for one that does not")
+        raise refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {given[1]} for one that does not", *given)
     if len(given) > 1:
-        raise _refuse(f"{given[0]} and {given[1]} are for a run each")
+        raise refuse(f"{given[0]} and {given[1]} are for a run each", *given)
     if of_backfill and given:
-        raise _refuse(
-            f"{given[0]} is for a single run; a run of Airflow's own Backfill rebuilds the days of its own date"
+        raise refuse(
+            f"{given[0]} is for a single run; a run of Airflow's own Backfill rebuilds the days of its own date", *given
         )
     return form
 
@@ -170,7 +186,7 @@ def _check_word(key: str, value: object, words: tuple[_Word, ...]) -> _Word | No
         return None
     found = next((one for one in words if one == value), None)
     if found is None:
-        raise _refuse(f"{key} must be one of: {', '.join(words)}")
+        raise refuse(f"{key} must be one of: {', '.join(words)}", key)
     return found
 
 
@@ -180,9 +196,9 @@ def _check_replay(params: Mapping[str, object]) -> AskedReplay | None:
     run_id = _check_line(REPLAY_RUN, params.get(REPLAY_RUN), RUN_ID_AT_MOST)
     selects = reason is not None or run_id is not None
     if selects and which != "selected":
-        raise _refuse(f"{REPLAY_REASON} and {REPLAY_RUN} are for {REPLAY}: selected")
+        raise refuse(f"{REPLAY_REASON} and {REPLAY_RUN} are for {REPLAY}: selected", REPLAY)
     if which == "selected" and not selects:
-        raise _refuse(f"{REPLAY}: selected needs {REPLAY_REASON} or {REPLAY_RUN}; every record is {REPLAY}: all")
+        raise refuse(f"{REPLAY}: selected needs {REPLAY_REASON} or {REPLAY_RUN}; every record is {REPLAY}: all", REPLAY)
     return None if which is None else AskedReplay(reason, run_id)
 
 
@@ -194,25 +210,37 @@ def _check_decision(params: Mapping[str, object]) -> AskedDecision | None:
     if decision is None and run_id is None and reason is None and of is None:
         return None
     if decision is None or run_id is None or reason is None or is_wordless(reason):
-        raise _refuse(f"of a decision {DECIDE}, {DECIDE_RUN} and {DECIDE_REASON} are needed, the reason in words")
+        raise refuse(
+            f"of a decision {DECIDE}, {DECIDE_RUN} and {DECIDE_REASON} are needed, the reason in words", DECIDE
+        )
     return AskedDecision(decision, run_id, reason, of)
 
 
 def _check_line(key: str, value: object, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> str | None:
     fault = None if value is None else _find_fault(value, longest)
     if fault is not None:
-        raise _refuse(f"{key} {fault}")
+        raise refuse(f"{key} {fault}", key)
     return None if value is None else str(value).strip()
 
 
 def check_days(first: object, last: object) -> tuple[str, str] | None:
-    """Check two days; None when neither is given. Raises :class:`UsageError` when one is missing or is not a day."""
+    """Check two days; None when neither is given. Raises :class:`UsageError` when they are not two days in order."""
     if first is None and last is None:
         return None
     for key, value in ((BACKFILL_FROM, first), (BACKFILL_TO, last)):
-        if not isinstance(value, str) or not _DAY.fullmatch(value):
-            raise _refuse(f"{key} is not a day like 2026-01-31; of a backfill both are needed")
+        if not _is_day(value):
+            raise refuse(f"{key} is not a day like 2026-01-31; of a backfill both are needed", key)
+    if str(last) < str(first):
+        raise refuse(f"{BACKFILL_TO} {last} is before {BACKFILL_FROM} {first}", BACKFILL_FROM)
     return str(first), str(last)
+
+
+def _is_day(value: object) -> bool:
+    """Return whether it is an existing day, written as 2026-01-31; ``date`` knows other ways to write one."""
+    try:
+        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
 
 
 def check_reason(value: object) -> str:
@@ -236,10 +264,31 @@ def _find_fault(value: object, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> str | N
     return None if value.strip() else "is empty"
 
 
-def _quote(key: object) -> str:
-    text = str(key)
-    return ascii(text if len(text) <= 40 else text[:37] + "...")
+def _refuse_keys(unknown: list[str]) -> UsageError:
+    """The error for keys that the form does not have. It names the keys that were probably meant."""
+    nearest = [near for key in unknown[:5] if (near := name_nearest(key[:_SHOWN], KNOWN_KEYS)) is not None]
+    fault = f"it has {count_of(len(unknown), 'unknown key')}: {', '.join(map(_quote, unknown[:5]))}"
+    if nearest:
+        return refuse(f"{fault}; probably meant: {', '.join(nearest)}", *nearest)
+    allowed = ", ".join(key for keys in _JOBS.values() for key, value in keys.items() if value)
+    fix = f"remove what is unknown, and trigger again; allowed keys: {allowed}"
+    return errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault, fix=fix)
 
 
-def _refuse(fault: str) -> UsageError:
-    return errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)
+def _quote(key: str) -> str:
+    return ascii(key if len(key) <= _SHOWN else key[: _SHOWN - 3] + "...")
+
+
+def refuse(fault: str, *keys: str) -> UsageError:
+    """The error for a form that cannot be used; its fix shows the conf and the fields of the jobs that ``keys`` are
+    of."""
+    jobs = [_show_job(job) for job, of_job in _JOBS.items() if not of_job.keys().isdisjoint(keys)]
+    runs = "trigger a run of its own for each: " if len(jobs) > 1 else "trigger again with "
+    return errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault, fix=runs + "; or ".join(jobs))
+
+
+def _show_job(job: str) -> str:
+    form = describe_form()
+    values = {key: value for key, value in _JOBS[job].items() if value}
+    fields = (str(form[key]["title"]) for key in values)
+    return f"{json.dumps(values)} as conf (fields of the form: {', '.join(fields)})"

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from tidegate.airflow import errors
 from tidegate.airflow.decision import in_turn, mark_held
-from tidegate.airflow.form import AskedDecision, TriggerForm, read_form
+from tidegate.airflow.form import DECIDE, AskedDecision, TriggerForm, read_form, refuse
 from tidegate.spec.cron import find_next_tick
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def decide_held(
     held_now = None if asked.of is None else mark_held(project.paths(name), run_id)
     if held_now not in (None, asked.of):
         fault = f"other records are held under {run_id} now: look at them, and decide again"
-        raise errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)
+        raise refuse(fault, DECIDE)
     if ruling == "reread":
         if not _is_being_read_again(project.paths(name), run_id):
             in_turn(lambda: decide_reread(project, name, run_id, reason=why, who=who), log)

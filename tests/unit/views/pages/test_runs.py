@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidegate.airflow import errors
+from tidegate.airflow.form import refuse
 from tidegate.core.outputs import Error
 from tidegate.runs.reports.report import load_report, new_report, save_report
 from tidegate.spec.project import Project, load_project
@@ -78,7 +78,7 @@ def test_runs_that_failed_before_they_left_a_report_are_listed(tmp_path: Path) -
 def test_a_refused_form_leaves_the_state_of_the_pipeline(tmp_path: Path) -> None:
     project = make_orders(tmp_path)
     now = datetime.now(UTC)
-    refused = errors.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault="it has 1 unknown key: 'x'").to_dict()
+    refused = refuse("it has 1 unknown key: 'x'").to_dict()
     known = [
         scheduled(f"r{number}", "failed", now + timedelta(seconds=number), is_live=False, refused=refused)
         for number in range(60, 10, -1)
