@@ -11,7 +11,7 @@ ACTS = {"run": "Run now", "backfill": "Backfill", "refresh": "Refresh", "replay"
 
 _BUTTONS = {
     "Decide": re.compile(r"\btidegate (?:release|discard|reread) "),
-    ACTS["backfill"]: re.compile(r"\btidegate backfill (?![^`]*--run-id)"),
+    ACTS["backfill"]: re.compile(r"\btidegate backfill (?![^`]*--run-id)|^--from "),
     ACTS["refresh"]: re.compile(r"\btidegate refresh (?![^`]*--run-id)"),
     ACTS["replay"]: re.compile(r"\btidegate quarantine replay (?![^`]*--(?:file|as)\b)"),
 }
@@ -25,6 +25,9 @@ _RUN = re.compile(
 )
 _OPTION = r"(?: with (?P<option>--[a-z-]+ (?:'[^']*'|[^\s;,`']+)))?"
 _AGAIN = re.compile(rf"\brun (?:the same command |it )?again\b{_OPTION}")
+_STATUS = re.compile(
+    rf"(?<!{_IN_A_TERMINAL})(?<!{_IN_A_TERMINAL}`)(?P<quote>`?)\b(?P<command>tidegate status \w+)(?P=quote)"
+)
 _SAME_COMMAND = re.compile(rf"\bthe same command\b{_OPTION}")
 
 
@@ -42,11 +45,13 @@ def for_airflow(text: str) -> str:
     text = _RUN.sub(_reword_run, text)
     text = _AGAIN.sub(lambda found: _with_option(found, "clear the task", " or trigger the DAG"), text)
     text = _SAME_COMMAND.sub(lambda found: _with_option(found, "the cleared task"), text)
+    text = _STATUS.sub(rf"the pipeline's page ({_IN_A_TERMINAL}`\g<command>`)", text)
     buttons = [button for button, command in _BUTTONS.items() if command.search(text)]
     if not buttons or _ON_THE_PAGE in text:
         return text
     step = f"{' or '.join(buttons)} {_ON_THE_PAGE}"
-    return f"{step}; {_IN_A_TERMINAL}{text}" if text.startswith("tidegate ") else f"{text}; in Airflow: {step}"
+    is_command = text.startswith(("tidegate ", "--from "))
+    return f"{step}; {_IN_A_TERMINAL}{text}" if is_command else f"{text}; in Airflow: {step}"
 
 
 def _reword_run(found: re.Match[str]) -> str:

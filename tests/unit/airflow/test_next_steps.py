@@ -69,6 +69,19 @@ def test_no_error_has_a_person_in_airflow_repeat_a_command(name: str, caplog: py
         ),
         ("`tidegate backfill a --run-id b1` resumes it", "`tidegate backfill a --run-id b1` resumes it"),
         ("tidegate repair a --dry-run shows the choices", "tidegate repair a --dry-run shows the choices"),
+        (
+            "--from 2026-01-01 --to 2026-01-31; or --partition COLUMN=VALUE",
+            "Backfill on the pipeline's page; in a terminal: --from 2026-01-01 --to 2026-01-31; or --partition "
+            "COLUMN=VALUE",
+        ),
+        (
+            "tidegate status a shows what is held",
+            "the pipeline's page (in a terminal: `tidegate status a`) shows what is held",
+        ),
+        (
+            "name them as `tidegate status a` does",
+            "name them as the pipeline's page (in a terminal: `tidegate status a`) does",
+        ),
         ("install `kubernetes`", "install `kubernetes`"),
     ],
 )
