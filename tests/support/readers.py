@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -35,14 +36,14 @@ def read_with_duckdb(table_path: Path) -> Rows:
 
 def open_duckdb() -> duckdb.DuckDBPyConnection:
     """A connection to the one DuckDB of all tests: a database of its own would cost ten times what a query does."""
-    return _start_duckdb().cursor()
+    return _start_duckdb(os.getpid()).cursor()
 
 
 @cache
-def _start_duckdb() -> duckdb.DuckDBPyConnection:
+def _start_duckdb(pid: int) -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    # Nothing is remembered of a file that a test writes again; one thread, which a fork does not lose.
+    # Nothing is remembered of a file that a test writes again. A forked process starts its own: its parent's hangs.
     database = duckdb.connect(config={"threads": 1, "enable_external_file_cache": False})
     database.execute("SET GLOBAL TimeZone = 'UTC'")
     return database
