@@ -23,6 +23,7 @@ from tests.support.scene import NAME, Scene, Snapshot
 from tidegate.core.errors import DisagreementError
 from tidegate.core.outputs import Repair
 from tidegate.runs.restart.repair import repair_pipeline
+from tidegate.runs.steps import ingest_run
 from tidegate.spark.driver.submit import SubmitPlan
 
 if TYPE_CHECKING:
@@ -71,12 +72,12 @@ def aged(published: Snapshot, spark: SparkSession) -> Snapshot:
 
 
 @pytest.fixture(scope="session")
-def owing(aged: Snapshot) -> Snapshot:
+def owing(aged: Snapshot, spark: SparkSession) -> Snapshot:
     """The same, with two more files staged and not audited; nobody holds the lease any more."""
     scene = aged.restore()
     scene.offer()
     scene.offer()
-    scene.tidegate("ingest", NAME, "--run-id", "fourth")
+    ingest_run(scene.project, NAME, "fourth", submit=in_session(spark))
     shutil.rmtree(scene.state / "lease")
     return scene.save(aged.folder.with_name("owing"))
 
@@ -290,7 +291,7 @@ def test_source_path_changed(aged: Snapshot, java: Java, spark: SparkSession) ->
     scene.catch_up(spark)
 
     scene = kept.restore()
-    scene.tidegate("repair", NAME)
+    scene.call("repair", NAME)
     scene.offer().rename(scene.root / "data/elsewhere/new.csv")
     scene.catch_up(spark)
 
@@ -349,7 +350,7 @@ def test_what_nobody_can_know(lost: str, aged: Snapshot, spark: SparkSession) ->
 
         scene = aged.restore()
         harm(scene)
-        scene.tidegate("repair", NAME, "--rebuild")
+        scene.call("repair", NAME, "--rebuild")
         scene.catch_up(spark)
 
 
@@ -387,7 +388,7 @@ def test_repair_killed(harm: str, owing: Snapshot, spark: SparkSession) -> None:
         step = scene.steps()[number - 1]
         try:
             scene.check_readers_now()
-            scene.tidegate("repair", NAME)
+            scene.call("repair", NAME)
             scene.catch_up(spark)
         except AssertionError as error:
             raise AssertionError(f"killed at step {number} of {total}: {step}\n{error}") from error
