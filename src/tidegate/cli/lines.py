@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,10 +10,14 @@ from typing import TYPE_CHECKING
 
 from tidegate.core.words import count_of, escape_line
 from tidegate.sources.readers.times import FORMATS
+from tidegate.spec.ddl import is_infer, parse_ddl
+from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.spec.reader_options import parser_options
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import Error, OpenState, SourceReport
+    from tidegate.spec.models import SourceSpec
 
 _OPTIONS_FOR = {
     "a quote that is not closed": "options: {multiLine: true}, where fields have line breaks",
@@ -21,7 +26,7 @@ _OPTIONS_FOR = {
     "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
 }
 """{cause of malformed records: options that the source may lack}."""
-_LOCAL_DATE = re.compile(r"(?<!\d)\d{1,2}([./-])\d{1,2}\1\d{4}(?P<clock> \d{1,2}(:\d\d){1,2}(\.\d{3})?)?(?![\dT])")
+_NOT_A_DATE = re.compile(r"(?:^|; )([^;]+?): not a (DATE|TIMESTAMP_NTZ|TIMESTAMP)(?=;|$)")
 _OTHER_HEADER = re.compile(r"its header is (.*); the schema wants ([^;]*)")
 
 
@@ -95,25 +100,61 @@ def show_hindrance(error: Error | None, indent: str = "  ") -> None:
         print(f"{indent}  fix: {error['fix']}")
 
 
-def show_options(detail: str | None, example: str | None) -> None:
-    """Print options of the source that may allow records to be read that are malformed for ``detail``; ``example`` is
+def show_options(detail: str | None, example: str | None, source: SourceSpec | None) -> None:
+    """Print options of ``source`` that may allow records to be read that are malformed for ``detail``; ``example`` is
     the text of one."""
-    for options in _find_options(detail or "", example or ""):
+    for options in _find_options(detail or ""):
         print(f"  if they are right as they are: {options} (docs/how-to/files.md)")
+    if isinstance(source, FilesSource | KafkaSource) and example is not None:
+        for column, kind in _NOT_A_DATE.findall(detail or ""):
+            text = _find_text(source, column, example)
+            if text is not None and (hint := _find_date_hint(text, kind.lower(), source)) is not None:
+                print(escape_line(f"  {hint}"))
 
 
-def _find_options(detail: str, example: str) -> Iterator[str]:
+def _find_options(detail: str) -> Iterator[str]:
     yield from (options for fault, options in _OPTIONS_FOR.items() if fault in detail)
-    for kind, option in FORMATS.items():
-        found = next((one for one in _LOCAL_DATE.finditer(example) if kind != "date" or one["clock"] is None), None)
-        if found is not None and re.search(rf"not a {kind.upper()}(?![_A-Z])", detail):
-            from tidegate.cli.scaffold.local_forms import list_forms  # pyarrow, for malformed dates alone
-
-            if forms := list_forms(found[0]):
-                yield "options: " + " or ".join(f"{{{option}: {form}}}" for form in forms)
     if (header := _OTHER_HEADER.search(detail)) is not None:
         separators = [one for one in (";", "|", "\\t", ",") if header[1].split(one) == header[2].split(", ")]
         yield from (f"options: {{sep: '{one}'}}" for one in separators)
+
+
+def _find_text(source: FilesSource | KafkaSource, column: str, record: str) -> str | None:
+    """The text of a column in a record of csv or JSON; None where it cannot be found."""
+    from tidegate.sources.readers.csv_values import CsvOptions  # pyarrow, for malformed dates alone
+
+    if source.format == "json":
+        try:
+            fields = json.loads(record)
+        except ValueError:
+            return None
+        text = fields.get(column) if isinstance(fields, dict) else None
+        return text if isinstance(text, str) else None
+    if source.format != "csv" or source.schema is None or is_infer(source.schema):
+        return None
+    layout = CsvOptions.of(parser_options(source))
+    names = [one.name for one in parse_ddl(source.schema)]
+    if len(layout.separator) != 1 or column not in names:
+        return None
+    cells = next(csv.reader([record], delimiter=layout.separator, quotechar=layout.quote or None), [])
+    return cells[names.index(column)].strip() if len(cells) == len(names) else None
+
+
+def _find_date_hint(text: str, kind: str, source: FilesSource | KafkaSource) -> str | None:
+    """What to do about ``text``, which is no date or time of the type ``kind`` as the source is read now."""
+    from tidegate.cli.scaffold.local_forms import list_forms  # pyarrow, for malformed dates alone
+    from tidegate.sources.readers.ways import Ways
+
+    option, options = FORMATS[kind], parser_options(source)
+    pattern = Ways.of(options).patterns.get(kind)
+    if pattern is not None and pattern.take_apart(text) is not None:
+        return f"{text} is written as {option}: {options[option]} says, but there is no such day or time"
+    forms = [] if kind == "date" and " " in text else list_forms(text)
+    if not forms:
+        return None
+    instead = f", instead of {options[option]} for all records" if option in options else ""
+    found = " or ".join(f"{{{option}: {form}}}" for form in forms)
+    return f"if they are right as they are: options: {found}{instead} (docs/how-to/files.md)"
 
 
 def cell(value: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -61,13 +62,14 @@ def quarantine_list(
     """How many records were quarantined, by run, reason and cause, with an example of each."""
     from tidegate.cli.show_runs import show_causes
     from tidegate.rework.held import find_held_records
+    from tidegate.spec.pipeline import load_pipeline
     from tidegate.table.quarantine.read import list_quarantine
 
     project = open_project()
     wanted, paths = records.make_filter(project, name), _find_quarantine(project, name)
     found = list_quarantine(paths.quarantine, wanted, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
-    print_value(found, json_, show_causes)
+    print_value(found, json_, partial(show_causes, sources=load_pipeline(project, name).sources))
 
 
 @quarantine_app.command("show")

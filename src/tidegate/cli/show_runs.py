@@ -26,6 +26,7 @@ from tidegate.table.schema import describe_columns
 
 if TYPE_CHECKING:
     from tidegate.core import outputs
+    from tidegate.spec.models import SourceSpec
 
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
@@ -175,7 +176,7 @@ def show_logs(value: outputs.Logs) -> None:
         print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
 
 
-def show_trial(value: outputs.Trial) -> None:
+def show_trial(value: outputs.Trial, sources: Mapping[str, SourceSpec]) -> None:
     """Print the result of ``try``."""
     counts = value["counts"]
     shown = [key for key in _TRIED if counts[key] or key == "read"]
@@ -189,7 +190,7 @@ def show_trial(value: outputs.Trial) -> None:
     for (reason, detail), records in causes.items():
         print(escape_line(f"quarantined, {len(records)} as {reason}: {detail or ''}"))
         print(escape_line(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}"))
-        show_options(detail, records[0]["raw"])
+        show_options(detail, records[0]["raw"], sources.get(records[0]["source"] or ""))
     _show_quality(value["quality"])
     if value["held"]:
         print(f"the gate would hold this: {value['held']}")
@@ -241,8 +242,8 @@ def _kind_of(line: str) -> str | None:
     return next((name for pattern, name in _KINDS if pattern.match(line)), None)
 
 
-def show_causes(rows: Sequence[outputs.QuarantineCount]) -> None:
-    """Print counts of quarantined records by cause, with an example of each."""
+def show_causes(rows: Sequence[outputs.QuarantineCount], sources: Mapping[str, SourceSpec]) -> None:
+    """Print counts of quarantined records by cause, with an example of each. ``sources`` are those of the spec."""
     if not rows:
         print("nothing")
     for row in rows:
@@ -253,7 +254,7 @@ def show_causes(rows: Sequence[outputs.QuarantineCount]) -> None:
         if row["example"] is not None:
             is_seen = any(char.isprintable() and not char.isspace() for char in row["example"])
             print(f"  like: {_continue(row['example']) if is_seen else repr(row['example'])}")
-        show_options(row["detail"], row["example"])
+        show_options(row["detail"], row["example"], sources.get(row["source"] or ""))
 
 
 def _continue(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,6 +120,7 @@ def try_(
 ) -> None:
     """Read, transform and check the newest records: rows, rejects and verdict. Nothing is written; exit 65: held."""
     from tidegate.cli.show_runs import show_trial
+    from tidegate.spec.pipeline import load_pipeline
     from tidegate.views.trial import try_pipeline
     from tidegate.views.validate import list_notes
 
@@ -126,7 +128,7 @@ def try_(
     for note in list_notes(project, [name]):
         print(f"note: {note}", file=sys.stderr)
     value = try_pipeline(project, name, rows=rows, submit=submit)
-    print_value(value, json_, show_trial)
+    print_value(value, json_, partial(show_trial, sources=load_pipeline(project, name).sources))
     if value["held"] is not None:
         raise typer.Exit(65)
 

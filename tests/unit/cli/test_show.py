@@ -15,6 +15,7 @@ from tidegate.cli.show_status import show_status
 from tidegate.core.words import count_of
 from tidegate.runs.reports.report import new_report, save_report
 from tidegate.spark.driver.progress import describe_event
+from tidegate.spec.models import FilesSource, SourceSpec
 from tidegate.views.status import project_status
 
 
@@ -34,26 +35,14 @@ def _row(detail: str | None, example: str | None) -> dict[str, Any]:
 
 
 _EITHER = "options: {dateFormat: dd/MM/yyyy} or {dateFormat: MM/dd/yyyy}"
+_RIGHT = "  if they are right as they are: {} (docs/how-to/files.md)"
 _HEADER = "its header is {}; the schema wants id, day, note; the file is kept as x"
 
 
 @pytest.mark.parametrize(
     ("detail", "example", "options"),
     [
-        ("day: not a DATE", "1,09/03/2026,x", _EITHER),
-        ("n: not an INT; day: not a DATE", "1,09/03/2026,x", _EITHER),
-        ("day: not a DATE", "1,31/03/2026,x", "options: {dateFormat: dd/MM/yyyy}"),
-        ("day: not a DATE", "1,3/31/2026,x", "options: {dateFormat: M/d/yyyy}"),
-        ("day: not a DATE", '{"day":"3.4.2026"}', "options: {dateFormat: d.M.yyyy}"),
-        ("at: not a TIMESTAMP", "31.12.2026 10:20:30", "options: {timestampFormat: dd.MM.yyyy HH:mm:ss}"),
-        ("at: not a TIMESTAMP_NTZ", "31-12-2026 10:20", "options: {timestampNTZFormat: dd-MM-yyyy HH:mm}"),
-        ("day: not a DATE", "3-4-2026", "options: {dateFormat: d-M-yyyy} or {dateFormat: M-d-yyyy}"),
-        ("day: not a DATE", "31.12.2026 10:20", None),
-        ("day: not a DATE", "31.02.2026", None),
-        ("day: not a DATE", "1,2026-02-30,x", None),
-        ("day: not a DATE", "1,n/a,10.0.0.12026", None),
         ("not valid UTF-8", "x", "options: {encoding: ...}, such as UTF-16 or windows-1252"),
-        ("n: not an INT", "1,31.12.2026", None),
         (_HEADER.format("id;day;note"), None, "options: {sep: ';'}"),
         (_HEADER.format("id\\tday\\tnote"), None, "options: {sep: '\\t'}"),
         (_HEADER.format("id, day, nota"), None, None),
@@ -63,16 +52,72 @@ _HEADER = "its header is {}; the schema wants id, day, note; the file is kept as
 def test_the_option_that_may_be_missing_is_named(
     capsys: pytest.CaptureFixture[str], detail: str | None, example: str | None, options: str | None
 ) -> None:
-    show_causes([_row(detail, example)])
+    show_causes([_row(detail, example)], {})
     lines = capsys.readouterr().out.splitlines()[2 if example is None else 3 :]
-    told = f"  if they are right as they are: {options} (docs/how-to/files.md)"
-    assert lines == ([] if options is None else [told])
+    assert lines == ([] if options is None else [_RIGHT.format(options)])
+
+
+@pytest.mark.parametrize(
+    ("detail", "example", "options"),
+    [
+        ("day: not a DATE", "1,09/03/2026,", _EITHER),
+        ("n: not an INT; day: not a DATE", "x,09/03/2026,", _EITHER),
+        ("day: not a DATE", "1,31/03/2026,", "options: {dateFormat: dd/MM/yyyy}"),
+        ("day: not a DATE", "1,3/31/2026,", "options: {dateFormat: M/d/yyyy}"),
+        ("day: not a DATE", '1,"3.4.2026",', "options: {dateFormat: d.M.yyyy}"),
+        ("at: not a TIMESTAMP", "1,,31.12.2026 10:20:30", "options: {timestampFormat: dd.MM.yyyy HH:mm:ss}"),
+        ("day: not a DATE", "1,3-4-2026,", "options: {dateFormat: d-M-yyyy} or {dateFormat: M-d-yyyy}"),
+        ("at: not a TIMESTAMP", "1,31.12.2026,05/13/2026 10:00", "options: {timestampFormat: MM/dd/yyyy HH:mm}"),
+        ("at: not a TIMESTAMP", "1,31.12.2026,noon", None),
+        ("day: not a DATE", "1,31.12.2026 10:20,", None),
+        ("day: not a DATE", "1,31.02.2026,", None),
+        ("day: not a DATE", "1,2026-02-30,", None),
+        ("day: not a DATE", "1,n/a,31.12.2026 10:00", None),
+        ("day: not a DATE", "31.12.2026", None),
+        ("n: not an INT", "1,31.12.2026,", None),
+    ],
+)
+def test_a_pattern_comes_from_the_value_of_the_column(
+    capsys: pytest.CaptureFixture[str], detail: str, example: str, options: str | None
+) -> None:
+    show_causes([_row(detail, example)], {"orders": _source()})
+    lines = capsys.readouterr().out.splitlines()[3:]
+    assert lines == ([] if options is None else [_RIGHT.format(options)])
+
+
+def test_the_value_of_a_column_of_json_is_found_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    source = _source(format="json", schema="at TIMESTAMP_NTZ, day DATE")
+    row = _row("at: not a TIMESTAMP_NTZ", '{"day": "01.02.2026", "at": "31-12-2026 10:20"}')
+    known: list[dict[str, SourceSpec]] = [{}, {"orders": source}]
+    for sources in known:
+        show_causes([row], sources)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 7 and lines[-1] == _RIGHT.format("options: {timestampNTZFormat: dd-MM-yyyy HH:mm}")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("31.02.2026", "  31.02.2026 is written as dateFormat: dd.MM.yyyy says, but there is no such day or time"),
+        ("02/28/2026", _RIGHT.format("options: {dateFormat: MM/dd/yyyy}, instead of dd.MM.yyyy for all records")),
+        ("soon", None),
+    ],
+)
+def test_an_option_that_is_set_is_not_proposed(capsys: pytest.CaptureFixture[str], text: str, hint: str | None) -> None:
+    source = _source(options={"dateFormat": "dd.MM.yyyy", "sep": ";"})
+    show_causes([_row("day: not a DATE", f"1;{text};01.02.2026")], {"orders": source})
+    assert capsys.readouterr().out.splitlines()[3:] == ([] if hint is None else [hint])
+
+
+def _source(**keys: object) -> FilesSource:
+    known: dict[str, object] = {"format": "csv", "schema": "n INT, day DATE, at TIMESTAMP", **keys}
+    return FilesSource.construct(type="files", path="in", **known)
 
 
 def test_an_example_without_a_visible_character_is_shown_as_python_writes_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show_causes([_row("not a JSON object", " \0")])
+    show_causes([_row("not a JSON object", " \0")], {})
     assert "  like: ' \\x00'" in capsys.readouterr().out
 
 

@@ -70,7 +70,7 @@ def test_where_nothing_is_read_it_says_where_it_looked(project: Project, capsys:
     value = try_pipeline(project, NAME, rows=5, submit=submit)
     assert value["counts"]["read"] == 0
     assert value["looked"]["orders"]["path"] == "data/inbox"
-    show_trial(value)
+    show_trial(value, {})
     told = capsys.readouterr().out
     assert "the gate would let this pass" not in told
     assert "source orders: 0 files to read in data/inbox, 1 settling, 2 skipped" in told
