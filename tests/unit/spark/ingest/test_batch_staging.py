@@ -11,10 +11,12 @@ import pytest
 
 from tests.support.staged import make_paths
 from tidegate.core.errors import UsageError
+from tidegate.spark.driver.order import Bounds, IngestOrder
+from tidegate.spark.driver.progress import parse_marker
 from tidegate.spark.ingest.batch_checks import describe_imbalance
 from tidegate.spark.ingest.stage import BatchStager
 from tidegate.spark.session.executors import Executors
-from tidegate.state.manifest import BatchManifest, SourceRange
+from tidegate.state.manifest import BatchManifest, SourceRange, StagedFile
 
 
 def manifest(**figures: Any) -> BatchManifest:
@@ -112,3 +114,17 @@ def test_a_batch_keeps_the_files_that_its_own_manifest_names(
         BatchStager._write_manifest(cast(BatchStager, parts), one, paths.manifest("q", 0), {}, {})
         assert folder.exists() == (one is mine)
         monkeypatch.setattr(os, "link", link)
+
+
+@pytest.mark.parametrize(("bounds", "staged"), [(None, 7), (Bounds({}), 7), (Bounds({"day": ["2026-01-02"]}), 4)])
+def test_progress_counts_the_rows_that_a_side_job_keeps(
+    capsys: pytest.CaptureFixture[str], bounds: Bounds | None, staged: int
+) -> None:
+    """It also reads records of other days, which are in the same files or offsets."""
+    order = IngestOrder("/p", "p", "r", "t", bounds=bounds)
+    days = {"2026-01-01": 3, "2026-01-02": 4}
+    files = [StagedFile(f"day={day}/a", rows, 1, {"day": day}) for day, rows in days.items()]
+    stager = MagicMock(spec=BatchStager, order=order, started_at=0.0, rows_so_far=7, links_so_far=0)
+    BatchStager._report_progress(stager, 0, manifest(files=files, staged=7))
+    event = parse_marker(capsys.readouterr().out.strip())
+    assert event is not None and event["staged"] == staged
