@@ -159,7 +159,7 @@ def _list_notes(paths: PipelinePaths, facts: Facts, look: Look) -> list[str]:
     notes = []
     before, after = facts.table.schema_json if facts.table is not None else "", look.restore.schema_json
     if before and not extends(after, before):
-        columns = describe_columns(column_texts(before), column_texts(after))
+        columns = describe_columns(column_texts(before), column_texts(after, before))
         notes.append(
             f"columns: {columns}; change schema and transform back first, or the next run is refused (SCHEMA_CHANGE)"
         )

@@ -276,9 +276,34 @@ def type_text(kind: DataType) -> str:
     return kind["type"].upper()
 
 
-def column_texts(schema_json: str) -> dict[str, str]:
-    """{name: type as in Spark SQL} of the columns."""
-    return {field["name"]: type_text(field["type"]) for field in fields_of(schema_json)}
+def column_texts(schema_json: str, like: str | None = None) -> dict[str, str]:
+    """{name: type as in Spark SQL} of the columns. Fields inside of columns are in the order of the schema ``like``, if
+    one is given: an order is no difference."""
+    fields = fields_of(schema_json)
+    if like is not None:
+        fields = _arrange_fields(fields, fields_of(like))
+    return {field["name"]: type_text(field["type"]) for field in fields}
+
+
+def _arrange_fields(fields: list[Field], like: list[Field]) -> list[Field]:
+    """The fields in the order of ``like``, at every depth; those that it lacks at the end."""
+    types = {field["name"]: field["type"] for field in like}
+    places = {name: place for place, name in enumerate(types)}
+    arranged: list[Field] = [{**one, "type": _arrange(one["type"], types.get(one["name"], ""))} for one in fields]
+    return sorted(arranged, key=lambda one: places.get(one["name"], len(places)))
+
+
+def _arrange(kind: DataType, like: DataType) -> DataType:
+    if isinstance(kind, str) or isinstance(like, str):
+        return kind
+    if kind["type"] == "struct" and like["type"] == "struct":
+        return {**kind, "fields": _arrange_fields(kind["fields"], like["fields"])}
+    if kind["type"] == "array" and like["type"] == "array":
+        return {**kind, "elementType": _arrange(kind["elementType"], like["elementType"])}
+    if kind["type"] == "map" and like["type"] == "map":
+        key, value = _arrange(kind["keyType"], like["keyType"]), _arrange(kind["valueType"], like["valueType"])
+        return {**kind, "keyType": key, "valueType": value}
+    return kind
 
 
 def describe_columns(before: dict[str, str], after: dict[str, str]) -> str:

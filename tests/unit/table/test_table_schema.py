@@ -14,6 +14,8 @@ from tidegate.table.schema import (
     Field,
     StructType,
     check_partition_columns,
+    column_texts,
+    describe_columns,
     extend_schema,
     fields_of,
     merge_schemas,
@@ -189,3 +191,26 @@ def test_types_read_as_in_spark_sql() -> None:
     array = {"type": "array", "elementType": {"type": "map", "keyType": "string", "valueType": "long"}}
     assert type_text(array) == "ARRAY<MAP<STRING, BIGINT>>"
     assert type_text("decimal(10,2)") == "DECIMAL(10,2)"
+
+
+def test_an_order_of_fields_is_no_change_of_columns() -> None:
+    def of(*names: str, kind: str = "string") -> str:
+        struct: StructType = {"type": "struct", "fields": [_field(name, kind) for name in names]}
+        array: DataType = {"type": "array", "elementType": struct, "containsNull": True}
+        by_key: DataType = {"type": "map", "keyType": "string", "valueType": struct, "valueContainsNull": True}
+        fields = [_field("actor", struct), _field("all", array), _field("by", by_key)]
+        return json.dumps({"type": "struct", "fields": fields})
+
+    before = of("city", "zip")
+    for after, changes in (
+        (of("zip", "city"), 0),
+        (of("new", "zip", "city"), 3),
+        (of("zip"), 3),
+        (of("zip", "city", kind="long"), 3),
+    ):
+        shown = describe_columns(column_texts(before), column_texts(after, before))
+        assert shown.count(" becomes ") == changes, shown
+
+
+def _field(name: str, kind: DataType) -> Field:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}

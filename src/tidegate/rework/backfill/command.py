@@ -317,7 +317,7 @@ def preview_refresh(project: Project, name: str, *, keeps_older: bool = False) -
         return {**plan, "hindrance": error.to_dict()}
     columns: outputs.Columns = {
         "before": column_texts(table.schema_json),
-        "after": None if after is None else column_texts(after),
+        "after": None if after is None else column_texts(after, table.schema_json),
     }
     return {**plan, "columns": columns}
 

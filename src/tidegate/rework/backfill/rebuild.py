@@ -331,11 +331,12 @@ def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
 
 def _compare_columns(figures: TableFigures, rebuild: Rebuild) -> Columns:
     """The columns of the table before the command, of which ``figures`` are known, and after this interval."""
-    now, built = column_texts(rebuild.scope.table.schema_json), rebuild.built
+    table, built = rebuild.scope.table.schema_json, rebuild.built
+    now = column_texts(table)
     is_replaced = built.manifests and (built.files or rebuild.finding.interval.replaces_all)
     return {
         "before": figures["columns"]["before"] if "columns" in figures else now,
-        "after": column_texts(built.manifests[-1].schema_json) if is_replaced else now,
+        "after": column_texts(built.manifests[-1].schema_json, table) if is_replaced else now,
     }
 
 
