@@ -74,6 +74,12 @@ class AirflowApp:
             wanted = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
             session.scalars(wanted).one().set_state(DagRunState(state))
 
+    def push(self, dag_id: str, run_id: str, key: str, value: object) -> None:
+        """An XCom of the run's ``ingest``, as a task stores it."""
+        from airflow.models.xcom import XComModel
+
+        XComModel.set(key, value, dag_id=dag_id, task_id="ingest", run_id=run_id, serialize=False)
+
     def list_audit(self, dag_id: str, event: str) -> list[tuple[str, str | None]]:
         """(who, run) of each entry of Airflow's audit log."""
         found = self.client("admin").get(f"/api/v2/eventLogs?dag_id={dag_id}&event={event}&limit=100").json()

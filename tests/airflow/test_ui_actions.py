@@ -11,7 +11,9 @@ import pytest
 from httpx import Response
 
 from tests.airflow.app_in_process import HOST, HTML, OURS, PREFIX, AirflowApp
+from tests.airflow.endings import make_context, run_to_its_end, run_without_spark
 from tests.support.held import NAME, Held, commands
+from tidegate.airflow.operators import IngestOperator
 from tidegate.airflow.ui import airflow_calls, deciding, plans
 from tidegate.rework.backfill.held import keep_held
 from tidegate.rework.backfill.span import Interval
@@ -419,6 +421,31 @@ def test_a_refused_form_is_no_failure_of_the_pipeline(airflow: AirflowApp, conf:
     assert ("unknown key" in page) == ("accept_loss" not in conf)
     assert "left no report of its own" not in page and "See the run in Airflow" in page
     assert 'is-failing"' not in admin.get("/tidegate/pipelines", headers=HTML).text.partition(f">{of}<")[2][:2000]
+
+
+def test_a_form_that_is_refused_when_it_is_carried_out_has_its_reason_on_the_pages(
+    airflow: AirflowApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task has pushed the error: Airflow's form alone does not show that nothing is held."""
+    of, admin = "refusing", airflow.client("admin")
+    conf = {"decide": "release", "decide_run_id": "nothing", "decide_reason": "looked at it"}
+    answer = admin.post(f"/api/v2/dags/{of}/dagRuns", json={"conf": conf, "logical_date": None}).raise_for_status()
+    run_id = str(answer.json()["dag_run_id"])
+    run_without_spark(monkeypatch)
+    ingest = IngestOperator(task_id="ingest", conn_id="x", pipeline=of, project_root=str(airflow.project))
+    context = make_context(run_id, params=conf)
+    assert isinstance(run_to_its_end(lambda: ingest.execute(context)), Exception)
+    pushed = context["ti"].pushed["refused"]
+    assert pushed["code"] == "NOT_HELD"
+    airflow.push(of, run_id, "refused", pushed)
+    admin.patch(f"/api/v2/dags/{of}/dagRuns/{run_id}", json={"state": "failed"}).raise_for_status()
+    page = admin.get(f"/tidegate/dags/{of}", headers=HTML).text
+    assert run_id in page and "NOT_HELD" in page and "before it left a report" not in page
+    page = admin.get(f"/tidegate/dags/{of}/run", params={"run_id": run_id}, headers=HTML).text
+    assert "form refused" in page and "nothing is held under this run id" in page
+    airflow.push(of, run_id, "refused", {"not": "an error"})
+    page = admin.get(f"/tidegate/dags/{of}/run", params={"run_id": run_id}, headers=HTML)
+    assert page.status_code == 200 and "form refused" not in page.text
 
 
 def test_runs_that_fail_before_a_report_are_on_the_pages(airflow: AirflowApp) -> None:

@@ -48,6 +48,8 @@ _JOBS = {
     },
 }
 """{key that requests a job: {each key of the job: how a message shows its value}}; an empty one is not for people."""
+REFUSED = "refused"
+"""The key of the XCom with the error of an ingest task that could not begin what its form asks for."""
 KNOWN_KEYS = tuple(key for keys in _JOBS.values() for key in keys)
 SIDE_JOB_KEYS = tuple(key for key in KNOWN_KEYS if key != ACCEPT_LOSS)
 """The keys that request a side job or a decision: such a run reads nothing new."""
@@ -87,6 +89,11 @@ class TriggerForm:
     refresh: RefreshOf | None = None
     replay: AskedReplay | None = None
     decision: AskedDecision | None = None
+
+    @property
+    def asks_for_side_job(self) -> bool:
+        """Return whether the run is to do something else than to read what is new."""
+        return self != TriggerForm(accept_loss=self.accept_loss)
 
 
 def describe_form() -> dict[str, dict[str, object]]:

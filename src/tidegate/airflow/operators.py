@@ -9,7 +9,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from tidegate.airflow.decision import ASKED, AnswerEvent, ask, mark_held, name_responder, read_answer
-from tidegate.airflow.form import AskedDecision, read_form
+from tidegate.airflow.form import REFUSED, AskedDecision, TriggerForm, read_form
 from tidegate.airflow.next_steps import reword
 from tidegate.airflow.requested_work import days_of, decide_held, find_target_run, is_backfill, run_side_job
 from tidegate.airflow.task import HasLineage, PipelineTask, pipeline_step
@@ -72,10 +72,18 @@ class IngestOperator(DriverOperator):
     @pipeline_step
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report so far."""
-        from tidegate.runs.steps import ingest_run
-
         of_backfill = is_backfill(context["dag_run"])
         form = read_form(context["params"], context["dag_run"].conf, of_backfill=of_backfill)
+        try:
+            return self._carry_out(context, form, of_backfill=of_backfill)
+        except (UsageError, SourceLostError) as error:
+            if of_backfill or form.asks_for_side_job:  # such a run has no report before it has begun
+                context["ti"].xcom_push(key=REFUSED, value=error.to_dict())
+            raise
+
+    def _carry_out(self, context: Context, form: TriggerForm, *, of_backfill: bool) -> RunReport:
+        from tidegate.runs.steps import ingest_run
+
         if form.backfill is not None or of_backfill:
             return self._rebuild(context, form.backfill)
         if form.decision is not None and (held := self._decide(context, form.decision)) is not None:

@@ -4,7 +4,7 @@ them needs the permission to read the DAG's XComs."""
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
@@ -14,20 +14,22 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.errors import ParseImportError
+from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from airflow.utils.types import DagRunType
 from fastapi import Depends
 from sqlalchemy import and_, func, select
 
-from tidegate.airflow.form import DECIDE, DECIDE_RUN, SIDE_JOB_KEYS, read_form
-from tidegate.core.errors import UsageError
+from tidegate.airflow.form import DECIDE, DECIDE_RUN, REFUSED, SIDE_JOB_KEYS, read_form
+from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.outputs import Error
 from tidegate.views.pages.runs import Scheduled
 
 _RUNS_AT_MOST = 1000
 _RUNS_OF_EACH = 50
 _UNFINISHED = (DagRunState.QUEUED, DagRunState.RUNNING)
+_IS_REFUSAL = XComModel.task_id == "ingest", XComModel.key == REFUSED
 
 current_user = Depends(get_user)
 """The user; every route requires one."""
@@ -86,23 +88,30 @@ def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
     if not found:
         return None
     run = found[0]
+    with create_session() as session:
+        stored = session.scalar(select(XComModel.value).where(XComModel.dag_run_id == run.id, *_IS_REFUSAL))
     conf = run.conf if isinstance(run.conf, dict) else {}
     decides = conf.get(DECIDE_RUN)
     return {
         "state": str(run.state),
         "decides_on": decides if isinstance(decides, str) else None,
-        "refused": _find_refusal(conf, run.run_type),
+        "refused": _find_refusal(conf, run.run_type, stored),
     }
 
 
-def _find_refusal(conf: Mapping[str, object], run_type: str) -> Error | None:
-    """Why the task of a run with this form refuses it; None where it does not. Airflow keeps the form of each run, so
-    the task leaves no record of its own."""
+def _find_refusal(conf: Mapping[str, object], run_type: str, stored: object) -> Error | None:
+    """Why the task of a run with this form refuses it; None where it does not.
+
+    Airflow keeps the form of each run, which shows most of it. ``stored`` is the task's XCom: why what the form asks
+    for could not begin.
+    """
     try:
         read_form(conf, conf, of_backfill=run_type == DagRunType.BACKFILL_JOB)
+        return TidegateError.from_dict(cast(Error, stored)).to_dict() if isinstance(stored, dict) else None
     except UsageError as error:
         return error.to_dict()
-    return None
+    except (KeyError, TypeError, ValueError):
+        return None  # another program's, or by an XCom backend that stores values elsewhere
 
 
 def find_decider(dag_id: str, run_id: str) -> tuple[str, str] | None:
@@ -124,10 +133,11 @@ def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
     with create_session() as session:
         for states in (_UNFINISHED, (DagRunState.FAILED,)):
             began = func.coalesce(DagRun.start_date, DagRun.queued_at, DagRun.run_after)
-            columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, began, DagRun.end_date, DagRun.run_type, DagRun.conf)
+            of_run = DagRun.dag_id, DagRun.run_id, DagRun.state, began, DagRun.end_date, DagRun.run_type, DagRun.conf
             place = func.row_number().over(partition_by=DagRun.dag_id, order_by=began.desc()).label("place")
             known = DagRun.dag_id.in_(dag_ids), DagRun.state.in_(states)
-            ranked = select(*columns, place).where(*known).subquery()
+            refusal = and_(XComModel.dag_run_id == DagRun.id, *_IS_REFUSAL)
+            ranked = select(*of_run, XComModel.value, place).outerjoin(XComModel, refusal).where(*known).subquery()
             wanted = select(ranked).where(ranked.c.place <= at_most).order_by(ranked.c.place)
             for dag_id, *run, _ in session.execute(wanted):
                 found.setdefault(dag_id, []).append(_describe(*run))
@@ -135,7 +145,7 @@ def list_scheduled(dag_ids: Sequence[str]) -> dict[str, list[Scheduled]]:
 
 
 def _describe(
-    run_id: str, state: str, began: datetime, ended: datetime | None, run_type: str, conf: object
+    run_id: str, state: str, began: datetime, ended: datetime | None, run_type: str, conf: object, stored: object
 ) -> Scheduled:
     form = conf if isinstance(conf, dict) else {}
     asks = {key: value for key, value in form.items() if value is not None}
@@ -148,7 +158,7 @@ def _describe(
         "is_live": run_type != DagRunType.BACKFILL_JOB and not set(asks).intersection(SIDE_JOB_KEYS),
         "decides_on": decides_on if isinstance(decides_on, str) else None,
         "decision": decision if isinstance(decision, str) else None,
-        "refused": _find_refusal(form, run_type),
+        "refused": _find_refusal(form, run_type, stored),
     }
 
 
