@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tidegate.core import outputs
@@ -42,8 +43,6 @@ from tidegate.state.birth import as_read
 from tidegate.table.log.state import list_data_files, read_commit_metadata
 from tidegate.table.publish.plan import REWORK
 from tidegate.table.schema import column_texts, extends
-
-_NAMED_AT_MOST = 5
 
 
 @dataclass
@@ -172,22 +171,32 @@ def _rebuild_next(
     if finding.error is None and finding.choice.is_empty and not finding.replaced:
         _skip_empty(context, finding)
         return None
-    errors_by_days = list[tuple[list[Interval], UsageError]]()
-    for some in [days] if progress.is_alone else [days, scope.intervals, left[:1]]:
-        if some in [tried for tried, _ in errors_by_days]:
-            continue
-        try:
-            finding = _examine_joined(scope, some)
-            check_possible([finding])
-            rebuild = rebuild_interval(context, scope, finding, submit, progress.kept)
-        except UsageError as error:
-            if error.code not in _OF_NEIGHBOURS:
-                raise
-            errors_by_days.append((some, error))
-        else:
-            progress.is_alone |= bool(errors_by_days) and len(some) == 1
-            return rebuild
-    raise max(errors_by_days, key=lambda one: len(one[0]))[1]  # it names what is in the way of all of them
+    tried = partial(_try_days, context, scope, progress, submit)
+    built, first = tried(days), left[:1]
+    if not progress.is_alone and isinstance(built, UsageError) and days != scope.intervals:
+        built = tried(scope.intervals)
+    if isinstance(built, Rebuild):
+        return built
+    if first not in (days, scope.intervals):
+        alone = tried(first)
+        if isinstance(alone, Rebuild):
+            progress.is_alone = True
+            return alone
+    raise built  # that of all days, not of the first one: it names what is in the way of all of them
+
+
+def _try_days(
+    context: RunContext, scope: Scope, progress: _Progress, submit: Submit, days: Sequence[Interval]
+) -> Rebuild | UsageError:
+    """Read and judge some days as one. Returns the error where it may depend on which days are rebuilt together."""
+    try:
+        finding = _examine_joined(scope, days)
+        check_possible([finding])
+        return rebuild_interval(context, scope, finding, submit, progress.kept)
+    except UsageError as error:
+        if error.code not in _OF_NEIGHBOURS:
+            raise
+        return error
 
 
 _OF_NEIGHBOURS = ("BACKFILL_SPILLS", "BACKFILL_NOT_EXACT")
@@ -218,7 +227,7 @@ def _check_resumable(context: RunContext, scope: Scope) -> None:
     version = report.table.get("version")
     if version is None:
         return
-    done = list_first(report.rebuilt, _NAMED_AT_MOST)
+    done = list_first(report.rebuilt)
     info = read_commit_metadata(context.paths.table, version)
     is_ours = (info.get(REWORK), info.get("tidegate.run_id")) == (report.mode, report.run_id)
     if not is_ours or version not in {one.version for one in scope.lineage.rebuilt}:  # or the table was created again
