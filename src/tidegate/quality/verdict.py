@@ -26,7 +26,6 @@ from tidegate.state.manifest import WholeFile
 
 SHARE_RULE = "max_quarantine_share"
 TIDEGATE_TYPE = "tidegate"
-_NAMED_AT_MOST = 5
 _MANY = 100
 """Records, and rows where the transform makes fewer, from which on more than half malformed or rejected is held."""
 
@@ -236,7 +235,7 @@ def _judge_shares(parts: Mapping[str, Quarantined], quality: QualitySpec) -> tup
     if limit is None and worst.is_unknown:
         allowed = f"nothing of the increment could be read, and its size is unknown: {worst.whole.describe()}"
     too_many = (label for label, one in parts.items() if (found := judge_share(one, quality)) and not found.success)
-    labels = list_first([label for label in too_many if label], _NAMED_AT_MOST)
+    labels = list_first([label for label in too_many if label])
     return share, f"{worst.by_rows.describe()}, {allowed}{f' ({labels})' if labels else ''}"
 
 

@@ -57,7 +57,6 @@ from tidegate.table.quarantined import QuarantineRow
 
 _RECORDS_AT_ONCE = 4096
 _COLUMNS = ["source", "position", "raw", "reason"]
-_NAMED_AT_MOST = 5
 _POSSIBLE = "(see below)"
 """Placeholder in an error of one interval, until all are examined: the intervals that can be rebuilt."""
 
@@ -247,9 +246,9 @@ def describe_older(older: outputs.BackfillOlder) -> str:
     if not older["lost"]:
         return "no part of the table stays as it is: the sources hold all that it was made of"
     files = f"{count_of(older['rows'], 'row')} in {count_of(older['files'], 'file')}"
-    partitions = f" of {list_first(older['partitions'], _NAMED_AT_MOST)}" if older["partitions"] else ""
+    partitions = f" of {list_first(older['partitions'])}" if older["partitions"] else ""
     until = f", published until {older['until']}" if older["until"] else ""
-    lost = list_first(older["lost"], _NAMED_AT_MOST)
+    lost = list_first(older["lost"])
     return f"the older part stays as it is: {files}{partitions}{until}; the reason: {lost}"
 
 
@@ -372,7 +371,7 @@ def survey(
     missing = find_missing_versions(paths.quarantine, lineage) if wanted is None else []
     for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, missing)):
         if versions:
-            shown = ", ".join(map(str, versions[:_NAMED_AT_MOST]))
+            shown = list_first([str(one) for one in versions])
             raise errors.BACKFILL_LOG_CUT(where=str(path), versions=shown, name=name)
     closes_at_ms = None
     if wanted is not None:
@@ -422,7 +421,7 @@ def examine(scope: Scope) -> list[Finding]:
     """Examine every interval; the error of one names the intervals that can be rebuilt."""
     findings = [_examine(scope, interval) for interval in scope.intervals]
     possible = [one.interval.label for one in findings if one.error is None]
-    shown = list_first(possible, _NAMED_AT_MOST)
+    shown = list_first(possible)
     for one in findings:
         if one.error is not None and one.error.fix is not None:
             one.error.fix = one.error.fix.replace(_POSSIBLE, shown or "none")
@@ -468,7 +467,7 @@ def _find_hindrance(scope: Scope, interval: Interval, choice: Choice, excluded: 
     if scope.closes_at_ms is not None and (why := why_not_exact(scope.lineage, excluded.rejected)) is not None:
         return spark_errors.BACKFILL_STATE(where=where, label=label, why=why, possible=_POSSIBLE, name=name)
     if lost := _find_gone(scope, interval, choice):
-        shown = list_first(lost, _NAMED_AT_MOST, "; ")
+        shown = list_first(lost, between="; ")
         possible = _alternatives(scope, interval)
         return errors.BACKFILL_GONE(where=where, label=label, lost=shown, possible=possible, name=name)
     if excluded.unplaced:
@@ -521,4 +520,4 @@ def _describe_replays(lineage: Lineage, choice: Choice) -> str | None:
             found.append(f"{replay.run_id} ({count_of(replay.edited, 'record')} edited by hand)")
         elif not replay.batches <= readable:
             found.append(f"{replay.run_id} (records of an increment that was discarded, or is not in the log)")
-    return list_first(found, _NAMED_AT_MOST, "; ") or None
+    return list_first(found, between="; ") or None

@@ -49,7 +49,6 @@ _TABLE_COUNTS: tuple[Literal["files_added", "files_removed", "rows_added", "rows
     *("files_added", "files_removed"),
     *("rows_added", "rows_removed"),
 )
-_NAMED_AT_MOST = 5
 _OF_RUNS = "the records or state of the runs"
 _LEFT = "partitions are left: "
 """The prefix of a note that holds until the work is resumed."""
@@ -67,7 +66,7 @@ class Held:
     before: Mapping[str, object] = field(default_factory=dict)
     """The figures of the report before these partitions; earlier versions did not save all of them."""
     changes_columns: bool = False
-    """Whether rows with the columns of now do not fit the table until this is released."""
+    """Whether the current transform makes columns that the table lacks until this is released."""
 
     @property
     def label(self) -> str:
@@ -308,7 +307,7 @@ def _drop(context: RunContext, held: Held, ruling: outputs.Ruling, *, is_last: b
     report.outcome, report.ended_at, report.error = "published" if is_swapped else "discarded", now_text(), None
     report.decision = ruling
     if is_swapped:
-        report.add_note(f"{held.label}: discarded; rebuilt, and kept: {list_first(report.rebuilt, _NAMED_AT_MOST)}")
+        report.add_note(f"{held.label}: discarded; rebuilt, and kept: {list_first(report.rebuilt)}")
     if not is_last:
         report.add_note("other partitions of the command were not rebuilt: use another run id for them")
     context.save()

@@ -67,10 +67,7 @@ from tidegate.state.birth import new_birth, read_birth
 from tidegate.state.manifest import BatchManifest, files_within
 from tidegate.state.open_state import text_of_ms
 from tidegate.table.log.snapshot import Partition, partition_of
-from tidegate.table.log.state import (
-    digest_files,
-    list_data_files,
-)
+from tidegate.table.log.state import digest_files, list_data_files
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.origins import READ_AGAIN, Batch
 from tidegate.table.publish.plan import KEEPS_OLDER, WITHIN, Changes, Rework
@@ -81,7 +78,6 @@ MADE_BY = "tidegate.made_by"
 """In a commit: the fingerprint of the transform and spec, which must be the same for all parts of one job."""
 _COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
 _EXCLUDED = "left_out.parquet"
-_NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True)
@@ -290,7 +286,7 @@ def hold(context: RunContext, rebuild: Rebuild, *, is_last: bool) -> HeldError:
 
 
 def join_held(scope: Scope, held: Sequence[Rebuild]) -> Rebuild:
-    """All held intervals of a command as one, on which a person decides. ``scope`` is that of now."""
+    """All held intervals of a command as one, on which a person decides. ``scope`` is the current one."""
     if len(held) == 1:
         return replace(held[0], scope=scope)
     findings, builts = [one.finding for one in held], [one.built for one in held]
@@ -457,7 +453,7 @@ def _find_changed(job: RunContext, rows: Sequence[LedgerRow]) -> list[str]:
 
 def _refuse_gone(name: str, label: str, lost: Sequence[str]) -> None:
     if lost:
-        shown = "; ".join(lost[:_NAMED_AT_MOST])
+        shown = list_first(lost, between="; ")
         raise errors.BACKFILL_GONE(where=f"pipeline {name}", label=label, lost=shown, possible="none", name=name)
 
 
@@ -510,7 +506,7 @@ def _check_moves(name: str, finding: Finding, manifests: Sequence[BatchManifest]
     has_other_times = choice.margin is not None and choice.margin["is_known"] and len(rules) > 1
     if (others and (len(rules) > 1 or "" in rules)) or has_other_folders or has_other_times:
         spilled = [describe_partition(one) for one in sorted(others or {(("other folders", None),)}, key=str)]
-        raise errors.BACKFILL_SPILLS(where=f"pipeline {name}", others=list_first(spilled, _NAMED_AT_MOST), name=name)
+        raise errors.BACKFILL_SPILLS(where=f"pipeline {name}", others=list_first(spilled), name=name)
     return others
 
 
