@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from tidegate.rework.backfill import intervals
-from tidegate.rework.backfill.choose import Scope
+from tidegate.rework.backfill.choose import Choice, Scope
 from tidegate.rework.backfill.intervals import choose_days, count_together, weigh_records
 from tidegate.rework.backfill.lineage import Increment, Lineage, Rebuilt
 from tidegate.rework.backfill.span import Interval
+from tidegate.sources.files.batch_plan import BATCH_BYTES
+from tidegate.sources.kafka.batch_plan import BATCH_OFFSETS
+from tidegate.state.topics import OffsetRange, TopicPartition
 from tidegate.table.log.snapshot import partition_of
 
 LIMIT, DAYS = 4, 4
@@ -121,3 +124,21 @@ def test_the_work_grows_with_the_number_of_days(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(intervals, "choose_records", count)
     weigh_records((scope := make_scope(400)), scope.intervals)
     assert read == 1, "the ledger is read once"
+
+
+@pytest.mark.parametrize(
+    ("by_folder", "weighed"),
+    [(False, {frozenset({3, 4}): 7, frozenset({4}): 10 * BATCH_BYTES // BATCH_OFFSETS}), (True, {frozenset({1}): 7})],
+)
+def test_the_bytes_of_a_record_count_for_the_days_that_need_it(
+    monkeypatch: pytest.MonkeyPatch, by_folder: bool, weighed: dict[frozenset[int], int]
+) -> None:
+    """Of a file those of its batch, or of its folder; of offsets, those of a batch in proportion."""
+    scope = make_scope(5)
+    row: Any = SimpleNamespace(query_id="query", batch_id=3, size=7, link="day=2000-001/a")
+    read = [] if by_folder else scope.lineage.increments[-1:]
+    ranges = {TopicPartition("t", 0): OffsetRange(10, 20)}
+    every = Choice(files={"s": [row]}, increments=read, by_folder=by_folder)
+    monkeypatch.setattr(intervals, "choose_records", lambda *given: every)
+    monkeypatch.setattr(intervals, "list_ranges", lambda scope: [(scope.lineage.increments[-1], "t", ranges)])
+    assert weigh_records(scope, scope.intervals) == weighed

@@ -18,8 +18,9 @@ def held(day: str, failed: str) -> Rebuild:
     quality: Any = {"verdict": "failed", "results": results, "warnings": [f"a file of {failed}"]}
     verdict = StoredVerdict("b", [], quality, [failed], [f"{failed}: of {day}"])
     side: Any = None
-    finding = Finding(Interval({"day": [day]}), Choice(), Excluded(), [], None)
-    return Rebuild(side, finding, Built([], [], [], verdict, side))
+    choice, some = Choice(excluded=1), list[Any]([day])
+    finding = Finding(Interval({"day": [day]}), choice, Excluded({"rule": 2}), some, None)
+    return Rebuild(side, finding, Built(some, some, some, verdict, side, whole_files=some))
 
 
 def test_a_rule_that_failed_in_one_interval_failed_in_all_of_them() -> None:
@@ -34,3 +35,12 @@ def test_a_rule_that_failed_in_one_interval_failed_in_all_of_them() -> None:
     assert verdict.failed_critical == ["few", "unique"]
     assert verdict.quality["warnings"] == ["a file of few", "a file of unique"]
     assert verdict.reasons == ["few: of 2026-01-01", "unique: of 2026-01-03", "unique: of 2026-01-04"]
+
+
+def test_files_and_counts_of_all_intervals_are_in_the_plan() -> None:
+    scope: Any = None
+    days = ["2026-01-01", "2026-01-03"]
+    joined = join_held(scope, [held(day, "few") for day in days])
+    finding, built = joined.finding, joined.built
+    assert finding.replaced == built.manifests == built.files == built.quarantine == built.whole_files == days
+    assert (finding.choice.excluded, finding.excluded.total) == (2, 4)

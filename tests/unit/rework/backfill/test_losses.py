@@ -99,10 +99,31 @@ def test_records_of_topics_belong_to_each_day_that_is_read_from_their_offsets() 
     source = SourceRange(6, 2, offsets={partition: OffsetRange(0, 12)})
     staged = [BatchManifest(**{**vars(manifest), "sources": {"events": source}})]
     every = Choice(ranges={"events": ranges})
-    malformed = [("events", partition, 1), ("events", partition, 5), ("other", partition, 1)]
+    malformed = [("events", partition, 1), ("events", partition, 4), ("other", partition, 1)]
     found = []
     for some in (ranges[:1], ranges[1:], ranges):
         day = Interval({"day": [DAYS[0]]})
         losses = count_losses(staged, day, Choice(ranges={"events": some}), every, malformed)
         found.append((losses.read, losses.malformed))
     assert found == [(2, 1), (4, 1), (6, 2)]
+
+
+def test_a_day_of_a_topic_has_as_many_records_as_are_malformed_at_least() -> None:
+    """Of one offset in 12 there would be half a record, and it is malformed."""
+    partition = TopicPartition("t", 0)
+    ranges = [{partition: OffsetRange(0, 1)}, {partition: OffsetRange(1, 12)}]
+    source = SourceRange(6, 1, offsets={partition: OffsetRange(0, 12)})
+    staged = [BatchManifest(**{**vars(stage([], [0], [])), "sources": {"events": source}})]
+    every, alone = Choice(ranges={"events": ranges}), Choice(ranges={"events": ranges[:1]})
+    losses = count_losses(staged, Interval({"day": [DAYS[0]]}), alone, every, [("events", partition, 0)])
+    assert (losses.read, losses.malformed) == (1, 1)
+
+
+def test_files_in_quarantine_whole_count_toward_the_days_that_read_them() -> None:
+    file = File(0, (1, 0, 0), (0, 0, 0))
+    manifest = stage([file, file], [0], [{0}, {0}])
+    taken: Any = manifest.sources["events"].files
+    for one, rows in zip(taken, (7, 9), strict=True):
+        one["whole"] = {"size": 100, "rows": rows}
+    losses = count_losses([manifest], Interval({"day": [DAYS[0]]}), choice_of([1]), choice_of([0, 1]), [])
+    assert (losses.whole.files, losses.whole.rows) == (1, 9)
