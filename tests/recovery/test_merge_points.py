@@ -174,7 +174,9 @@ def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:
     verdict = audit_increment(context, facts)
     folded = load_judged(context, facts.unpublished, verdict)
     assert folded is not None
-    return plan_merge(context, facts.unpublished, folded, run_id=run_id, app_version_before=0, custom_metadata={})
+    return plan_merge(
+        context, facts.unpublished, folded, run_id=run_id, app_version_before=0, rows={}, custom_metadata={}
+    )
 
 
 def visible_files(keyed: Keyed) -> list[Path]:

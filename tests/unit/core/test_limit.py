@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.held import GOOD, Held, commands, judge_by_hand
 from tidegate.core.process import limit
-from tidegate.core.process.limit import tell_if_slow
+from tidegate.core.process.limit import print_if_slow
 from tidegate.runs.gate import increment
 
 
@@ -18,9 +18,9 @@ def test_a_slow_block_is_announced_once_and_a_fast_one_never(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(limit, "_SLOW_SECONDS", 0.2)
-    with tell_if_slow("fast"):
+    with print_if_slow("fast"):
         pass
-    with tell_if_slow("slow: 3 rows"):
+    with print_if_slow("slow: 3 rows"):
         time.sleep(0.8)
         assert capsys.readouterr().err == "slow: 3 rows\n"
     time.sleep(0.3)

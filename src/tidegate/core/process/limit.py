@@ -16,7 +16,7 @@ _SLOW_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def tell_if_slow(what: str) -> Iterator[None]:
+def print_if_slow(what: str) -> Iterator[None]:
     """Print ``what`` to stderr, once, where the block takes longer than ten seconds."""
     # On a terminal the line of the step before it may be still open.
     begin = "\n" if sys.stderr.isatty() else ""

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from tidegate.core import storage
 from tidegate.core.extras import check_extra
+from tidegate.core.outputs import RowKey
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.process.limit import tell_if_slow
+from tidegate.core.process.limit import print_if_slow
 from tidegate.core.process.machine import now_text
 from tidegate.core.words import count_of, list_first, shorten
 from tidegate.quality.engine import Question, RuleResult, StagedInput, read_column_types, read_driver_results
@@ -229,7 +230,7 @@ def _judge(
     from tidegate.quality.pandas_engine import judge_files
 
     types = read_column_types(unpublished[-1].schema_json)
-    with tell_if_slow(f"audit: {count_of(len(suite.rules), 'rule')} on {_count(visible)}, without Spark"):
+    with print_if_slow(f"audit: {count_of(len(suite.rules), 'rule')} on {_count(visible)}, without Spark"):
         return judge_files(suite.without_queries, _locate(context, visible), types)
 
 
@@ -362,6 +363,7 @@ def publish_increment(
                 folded,
                 run_id=verdict.run_id,
                 app_version_before=before,
+                rows=rows,
                 custom_metadata=extra,
             )
         else:
@@ -374,7 +376,7 @@ def publish_increment(
                 discard=discard,
                 custom_metadata=extra,
             )
-        with tell_if_slow(
+        with print_if_slow(
             f"publish: {outcome}, {_count(_list_visible(batches, None if folded is None else [folded]))}"
         ):
             publish_plan(context, plan)
@@ -475,10 +477,14 @@ def plan_merge(
     *,
     run_id: str,
     app_version_before: int,
+    rows: Mapping[RowKey, int],
     custom_metadata: Mapping[str, str],
 ) -> PublishIntent:
     """The publish of ``folded`` into the table as it is now, without rows for which the table has newer ones; files
-    that lose rows are copied without them first."""
+    that lose rows are copied without them first. ``rows`` are the figures of the increment, of which the commit gets
+    the published and superseded ones from the merge.
+
+    Raises UsageError SCHEMA_CHANGE or PARTITION_BY where the rows do not fit the table."""
     from tidegate.table.upsert.merge import replace_rows
 
     paths, last, token = context.paths, batches[-1], secrets.token_hex(6)
@@ -492,14 +498,13 @@ def plan_merge(
         folded.files, folded.columns, paths.table, table_files, state=paths.state, folder=folder
     )
     folded = drop_older(paths, folded, batches, older)
-    counts = {"published": folded.rows, "superseded": sum(folded.superseded.values())}
-    rows = json.dumps({**json.loads(custom_metadata.get("tidegate.rows", "{}")), **counts})
+    counts: dict[RowKey, int] = {"published": folded.rows, "superseded": sum(folded.superseded.values())}
     empty = plan_publish(
         batches,
         run_id=run_id,
         partition_by=partition_by,
         app_version_before=app_version_before,
         discard=True,
-        custom_metadata={**custom_metadata, "tidegate.rows": rows},
+        custom_metadata={**custom_metadata, "tidegate.rows": json.dumps({**rows, **counts})},
     )
     return plan_replacement(empty, batches, folded, replacement, token=token, table_files=table_files)

@@ -391,7 +391,9 @@ def test_an_outdated_intent_of_a_dead_run_is_dropped(keyed: Keyed) -> None:
     assert folded is not None
     write_intent(
         keyed.paths,
-        merging.plan_merge(context, facts.unpublished, folded, run_id="r", app_version_before=0, custom_metadata={}),
+        merging.plan_merge(
+            context, facts.unpublished, folded, run_id="r", app_version_before=0, rows={}, custom_metadata={}
+        ),
     )
     foreign_write(keyed, [row(3)])
     keyed.run("third")

@@ -173,7 +173,7 @@ def test_the_copies_of_two_plans_have_different_names(keyed: Keyed) -> None:
     batches = recover_run(context).unpublished
     [folded] = increment.fold_unpublished(keyed.paths, batches, keyed.spec) or ()
     plans = [
-        increment.plan_merge(context, batches, folded, run_id="r", app_version_before=0, custom_metadata={})
+        increment.plan_merge(context, batches, folded, run_id="r", app_version_before=0, rows={}, custom_metadata={})
         for _ in range(2)
     ]
     names = [file.path for plan in plans for file in plan.files_to_add]
