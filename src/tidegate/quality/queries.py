@@ -271,18 +271,19 @@ def _explain(error: duckdb.Error, sql: str, query: str) -> str:
     """What DuckDB says of ``sql``, and after which part of ``query``, which ``sql`` contains; no value of a row."""
     text = str(error)
     place = _PLACE.search(text)
-    told = text if place is None else text[: place.start()]
+    message = text if place is None else text[: place.start()]
     if not isinstance(error, _OF_THE_QUERY):
-        is_known = isinstance(error, _OF_VALUES) or told.startswith(_HARMLESS)
-        told = hide_values(told) if is_known else f"{told.partition(':')[0]}, whose text may contain values of rows"
-    told = " ".join(told.split("\n\n", 1)[0].split())
+        is_known = isinstance(error, _OF_VALUES) or message.startswith(_HARMLESS)
+        kind = message.partition(":")[0]
+        message = hide_values(message) if is_known else f"{kind}, whose text may contain values of rows"
+    message = " ".join(message.split("\n\n", 1)[0].split())
     if place is None:
-        return told
+        return message
     shown, caret = place["shown"], len(place["caret"]) - len(place["line"])
     before = shown[:caret].removeprefix("...")
     if not before.strip():
         before = shown.removeprefix("...")
     excerpt, line = before[-_EXCERPT_AT_MOST:].strip(), int(place["number"]) - sql[: sql.index(query)].count("\n")
     if not excerpt or excerpt not in query:
-        return told
-    return f"{told} ({'after' if shown[:caret].strip() else 'at'} `{excerpt}`, line {line} of the query)"
+        return message
+    return f"{message} ({'after' if shown[:caret].strip() else 'at'} `{excerpt}`, line {line} of the query)"

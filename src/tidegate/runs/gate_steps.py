@@ -126,7 +126,7 @@ def publish_step(context: RunContext) -> None:
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
-    context.report.quality = unjudged()  # until the verdict is known to be on these rows, by the rules of now
+    context.report.quality = unjudged()  # until the verdict is known to be on these rows, by the current rules
     if (waiting := load_waiting(context.paths, context.report.run_id)) is not None:
         _check_verdict(context, waiting.verdict, waiting_error(context.name, waiting.verdict))
         publish_waiting(context, waiting, None)
