@@ -203,6 +203,8 @@ def test_nowhere(watched: Watched, login_broker: tuple[Broker, str]) -> None:
     # A driver that fails keeps its log.
     assert watched.run("run", "orders", "--run-id", "bad") == 64
     assert list(watched.root.glob("data/state/orders/orders/*/*.log")), "no driver log was kept"
+    (watched.root / "jobs/orders/transform.py").write_text("def transform(orders):\n    return orders\n")
+    assert watched.run("run", "orders", "--json") == 0
     assert watched.run("status", "--json") == 0
     watched.check()
 
