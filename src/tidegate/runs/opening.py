@@ -139,6 +139,8 @@ def recover_run(context: RunContext) -> Facts:
         context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
     notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report
+    if context.report.mode not in LIVE_MODES and context.report.outcome in FINAL_OUTCOMES:
+        notes = []  # the final report of a side job was planned whole: it lacks notes on what was held then
     others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]
     hidden = hide_left(context.paths, context.spec, context.lease, facts)
     for note in (*notes, *map(_describe_finished, others), *hidden):
