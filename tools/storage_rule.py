@@ -27,7 +27,6 @@ ROOMS = (
 
 EXCEPTIONS = {
     "quality/data_docs.py": "a folder that a person names",
-    "quality/queries.py:_open": "a folder for what does not fit in memory while a query runs",
     "quality/suite.py:upgrade_file": "a suite is a file of the user's project",
     "quality/suite.py:load_suite": "a suite is a file of the user's project",
     "spark/delivery/job.py:ForeachBatchFeeder.__call__": "links by which Spark sees hidden files",

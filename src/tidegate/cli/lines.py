@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from tidegate.core.words import count_of, escape_line
 from tidegate.sources.readers.times import FORMATS
 from tidegate.spec.ddl import is_infer, parse_ddl
-from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.reader_options import parser_options
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import Error, OpenState, SourceReport
-    from tidegate.spec.models import SourceSpec
+    from tidegate.spec.models import FilesSource, KafkaSource
 
 _OPTIONS_FOR = {
     "a quote that is not closed": "options: {multiLine: true}, where fields have line breaks",
@@ -100,12 +99,12 @@ def show_hindrance(error: Error | None, indent: str = "  ") -> None:
         print(f"{indent}  fix: {error['fix']}")
 
 
-def show_options(detail: str | None, example: str | None, source: SourceSpec | None) -> None:
+def show_options(detail: str | None, example: str | None, source: FilesSource | KafkaSource | None) -> None:
     """Print options of ``source`` that may allow records to be read that are malformed for ``detail``; ``example`` is
     the text of one."""
     for options in _find_options(detail or ""):
         print(f"  if they are right as they are: {options} (docs/how-to/files.md)")
-    if isinstance(source, FilesSource | KafkaSource) and example is not None:
+    if source is not None and example is not None:
         for column, kind in _NOT_A_DATE.findall(detail or ""):
             text = _find_text(source, column, example)
             if text is not None and (hint := _find_date_hint(text, kind.lower(), source)) is not None:

@@ -69,7 +69,7 @@ def quarantine_list(
     wanted, paths = records.make_filter(project, name), _find_quarantine(project, name)
     found = list_quarantine(paths.quarantine, wanted, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
-    print_value(found, json_, partial(show_causes, sources=load_pipeline(project, name).sources))
+    print_value(found, json_, partial(show_causes, sources=load_pipeline(project, name).record_streams))
 
 
 @quarantine_app.command("show")

@@ -26,7 +26,7 @@ from tidegate.table.schema import describe_columns
 
 if TYPE_CHECKING:
     from tidegate.core import outputs
-    from tidegate.spec.models import SourceSpec
+    from tidegate.spec.models import FilesSource, KafkaSource
 
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
@@ -176,7 +176,7 @@ def show_logs(value: outputs.Logs) -> None:
         print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
 
 
-def show_trial(value: outputs.Trial, sources: Mapping[str, SourceSpec]) -> None:
+def show_trial(value: outputs.Trial, sources: Mapping[str, FilesSource | KafkaSource]) -> None:
     """Print the result of ``try``."""
     counts = value["counts"]
     shown = [key for key in _TRIED if counts[key] or key == "read"]
@@ -242,7 +242,7 @@ def _kind_of(line: str) -> str | None:
     return next((name for pattern, name in _KINDS if pattern.match(line)), None)
 
 
-def show_causes(rows: Sequence[outputs.QuarantineCount], sources: Mapping[str, SourceSpec]) -> None:
+def show_causes(rows: Sequence[outputs.QuarantineCount], sources: Mapping[str, FilesSource | KafkaSource]) -> None:
     """Print counts of quarantined records by cause, with an example of each. ``sources`` are those of the spec."""
     if not rows:
         print("nothing")

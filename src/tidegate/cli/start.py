@@ -128,7 +128,7 @@ def try_(
     for note in list_notes(project, [name]):
         print(f"note: {note}", file=sys.stderr)
     value = try_pipeline(project, name, rows=rows, submit=submit)
-    print_value(value, json_, partial(show_trial, sources=load_pipeline(project, name).sources))
+    print_value(value, json_, partial(show_trial, sources=load_pipeline(project, name).record_streams))
     if value["held"] is not None:
         raise typer.Exit(65)
 
