@@ -36,9 +36,9 @@ def test_audit_and_publish_say_how_much_they_have_to_do(
     def slow(call: Any) -> Any:
         return lambda *args: [time.sleep(0.5), call(*args)][1]
 
-    with commands(lambda: held):
-        monkeypatch.setattr("tidegate.quality.pandas_engine.judge_files", slow(judge_by_hand))
-        monkeypatch.setattr(increment, "finish_work", slow(increment.finish_work))
+    with commands(lambda: held), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.quality.pandas_engine.judge_files", slow(judge_by_hand))
+        patch.setattr(increment, "finish_work", slow(increment.finish_work))
         held.run("R0", GOOD)
     size = f"{len(GOOD)} rows in 1 file"
     assert capsys.readouterr().err.splitlines() == [
