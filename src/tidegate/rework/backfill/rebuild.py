@@ -40,7 +40,7 @@ from tidegate.rework.backfill.hand_over import (
 )
 from tidegate.rework.backfill.held import describe_runs, keep_held, name_attempt, remove_held_figures, report_held
 from tidegate.rework.backfill.lineage import describe_partition
-from tidegate.rework.backfill.losses import count_by_day
+from tidegate.rework.backfill.losses import LEFT_OUT, count_by_day
 from tidegate.rework.backfill.side_job import (
     Built,
     Reading,
@@ -77,7 +77,6 @@ from tidegate.table.upsert.folded import fold_unpublished
 MADE_BY = "tidegate.made_by"
 """In a commit: the fingerprint of the transform and spec, which must be the same for all parts of one job."""
 _COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
-_EXCLUDED = "left_out.parquet"
 
 
 @dataclass(frozen=True)
@@ -352,7 +351,7 @@ def _read(
     project, spec, side, choice = context.project, context.spec, job.paths, finding.choice
     starts = starts_of_topics(scope, choice)
     if finding.excluded.total:
-        find_excluded(side.quarantine, choice, side.state / _EXCLUDED)
+        find_excluded(side.quarantine, choice, side.state / LEFT_OUT)
     links = _link_files(job, choice, context.paths)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
@@ -381,7 +380,7 @@ def _read(
         if scope.hands_over
         else Bounds(
             within=finding.interval.within,
-            left_out=_EXCLUDED if finding.excluded.total else "",
+            left_out=LEFT_OUT if finding.excluded.total else "",
             closes_at_ms=scope.closes_at_ms,
             days=[day.within for day in finding.interval.joined],
         ),

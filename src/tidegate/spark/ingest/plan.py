@@ -252,7 +252,7 @@ def observe_rules(flagged: DataFrame, rules: Sequence[RowRule], days: Sequence[W
         F.count(F.when(F.col(REJECTED), 1)).alias("rejected"),
         *(F.count(F.when(F.col(f"{_RULE}{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
         *_captured(F.col(REJECTED), _rejected_columns(flagged, rules)),
-        *(_count_by(one, len(days)).alias("by_day") for one in day),
+        *(_count_by(one, len(days) + 1).alias("by_day") for one in day),  # one more, for null
     )
 
 

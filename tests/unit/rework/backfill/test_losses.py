@@ -81,7 +81,7 @@ def test_days_that_are_held_in_whichever_way_they_are_grouped(files: list[File],
         losses: dict[str, Quarantined] = {}
         for day in days:
             alone = choice_of([number for number, some in enumerate(needs) if day in some])
-            losses[str(day)] = count_losses([manifest], Interval({"day": [DAYS[day]]}), alone, every, [])
+            losses[str(day)] = count_losses([manifest], Interval({"day": [DAYS[day]]}), alone, every, {}, {})
         limits = QualitySpec(max_quarantine_share=float(LIMIT))
         verdict = decide_verdict(None, [], Quarantined(0), limits, by_day=losses)
         alone_held = [day for day in losses if decide_verdict(None, [], losses[day], limits).verdict == "failed"]
@@ -99,11 +99,11 @@ def test_records_of_topics_belong_to_each_day_that_is_read_from_their_offsets() 
     source = SourceRange(6, 2, offsets={partition: OffsetRange(0, 12)})
     staged = [BatchManifest(**{**vars(manifest), "sources": {"events": source}})]
     every = Choice(ranges={"events": ranges})
-    malformed = [("events", partition, 1), ("events", partition, 4), ("other", partition, 1)]
+    malformed = {("events", partition): [1, 4], ("other", partition): [1]}
     found = []
     for some in (ranges[:1], ranges[1:], ranges):
         day = Interval({"day": [DAYS[0]]})
-        losses = count_losses(staged, day, Choice(ranges={"events": some}), every, malformed)
+        losses = count_losses(staged, day, Choice(ranges={"events": some}), every, malformed, {})
         found.append((losses.read, losses.malformed))
     assert found == [(2, 1), (4, 1), (6, 2)]
 
@@ -115,7 +115,7 @@ def test_a_day_of_a_topic_has_as_many_records_as_are_malformed_at_least() -> Non
     source = SourceRange(6, 1, offsets={partition: OffsetRange(0, 12)})
     staged = [BatchManifest(**{**vars(stage([], [0], [])), "sources": {"events": source}})]
     every, alone = Choice(ranges={"events": ranges}), Choice(ranges={"events": ranges[:1]})
-    losses = count_losses(staged, Interval({"day": [DAYS[0]]}), alone, every, [("events", partition, 0)])
+    losses = count_losses(staged, Interval({"day": [DAYS[0]]}), alone, every, {("events", partition): [0]}, {})
     assert (losses.read, losses.malformed) == (1, 1)
 
 
@@ -125,5 +125,19 @@ def test_files_in_quarantine_whole_count_toward_the_days_that_read_them() -> Non
     taken: Any = manifest.sources["events"].files
     for one, rows in zip(taken, (7, 9), strict=True):
         one["whole"] = {"size": 100, "rows": rows}
-    losses = count_losses([manifest], Interval({"day": [DAYS[0]]}), choice_of([1]), choice_of([0, 1]), [])
+    losses = count_losses([manifest], Interval({"day": [DAYS[0]]}), choice_of([1]), choice_of([0, 1]), {}, {})
     assert (losses.whole.files, losses.whole.rows) == (1, 9)
+
+
+def test_records_of_topics_that_stay_in_quarantine_are_of_their_own_day() -> None:
+    """The first day has 90 such records, and 10 that are read, 8 of them malformed; the second day has 100 good ones.
+    The share of the first day is the same whether it is rebuilt with the second one or alone."""
+    partition = TopicPartition("t", 0)
+    ranges = [{partition: OffsetRange(0, 100)}, {partition: OffsetRange(100, 200)}]
+    malformed, left_out = {("events", partition): list(range(8))}, {("events", partition): list(range(10, 100))}
+    first = Choice(ranges={"events": ranges[:1]})
+    for every, rows in ((Choice(ranges={"events": ranges}), 110), (first, 10)):
+        source = SourceRange(rows, 8, offsets={partition: OffsetRange(0, 200)}, left_out=90)
+        staged = [BatchManifest(**{**vars(stage([], [0], [])), "sources": {"events": source}})]
+        losses = count_losses(staged, Interval({"day": [DAYS[0]]}), first, every, malformed, left_out)
+        assert (losses.read, losses.malformed) == (10, 8)
