@@ -257,7 +257,7 @@ def make_up_closing(context: RunContext, pending: Pending, facts: Facts) -> bool
 def close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
     """Plan a batch that closes what is open, when nothing has come for as long as ``close_windows`` says.
 
-    The watermark moves as if event time had gone on while nothing came: to the greatest one plus that time.
+    The watermark moves as if event time had advanced while nothing came: to the greatest one plus that time.
     """
     policy = context.spec.close_windows
     note = read_open_state(context.paths, facts.query_id)

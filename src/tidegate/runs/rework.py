@@ -34,7 +34,7 @@ def open_rework(
     """
     refuse_other_kind(project, name, run_id, kind)
     if (other := _find_other(name, load_report(project.paths(name), run_id), asked)) is not None:
-        raise other  # before what was begun for something else is gone on with
+        raise other  # before the work that was begun for something else is resumed
     with open_run(project, name, run_id, kind, note_failure=note_failure) as context:
         context.report.mode = kind
         facts = recover_run(context)

@@ -8,6 +8,7 @@ import contextvars
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from threading import Thread, Timer
 from typing import TypeVar
 
@@ -20,7 +21,14 @@ def print_if_slow(what: str) -> Iterator[None]:
     """Print ``what`` to stderr, once, where the block takes longer than ten seconds."""
     # On a terminal the line of the step before it may be still open.
     begin = "\n" if sys.stderr.isatty() else ""
-    timer = Timer(_SLOW_SECONDS, print, [f"{begin}{what}"], {"file": sys.stderr, "flush": True})
+    with act_if_slow(_SLOW_SECONDS, partial(print, f"{begin}{what}", file=sys.stderr, flush=True)):
+        yield
+
+
+@contextlib.contextmanager
+def act_if_slow(seconds: float, act: Callable[[], object]) -> Iterator[None]:
+    """Call ``act``, once and in another thread, where the block takes longer."""
+    timer = Timer(seconds, act)
     timer.daemon = True
     timer.start()
     try:

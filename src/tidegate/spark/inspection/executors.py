@@ -6,18 +6,17 @@ Python, or with another version, would end the job, and the versions of the othe
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 import shlex
-import threading
 import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tidegate.core.errors import TryAgainError
+from tidegate.core.process.limit import act_if_slow
 from tidegate.quality.row_rules import quote_literal
 from tidegate.spark.catalyst.private_api import ExecutorView
 from tidegate.spark.driver.failures import answer, application_ended, explain
@@ -46,8 +45,10 @@ def main(order: ExecutorsOrder) -> int:
 
 
 def _ask(order: ExecutorsOrder) -> list[tuple[str, str]]:
+    # This process ends, without a result, when it takes longer: Spark itself waits for a cluster without end.
+    end = partial(os._exit, TryAgainError.exit_code)
     emit("progress", note=f"waiting for executors, at most {order.seconds} s")
-    with _limited(order.seconds):
+    with act_if_slow(order.seconds, end):
         spark = SparkSession.builder.appName("tidegate doctor").getOrCreate()
         executors = _wait_for_executors(ExecutorView(spark))
     python = shlex.quote(spark.sparkContext.pythonExec)
@@ -56,22 +57,10 @@ def _ask(order: ExecutorsOrder) -> list[tuple[str, str]]:
     count = 2 * max(int(spark.sparkContext.defaultParallelism), executors)  # dealt out to each executor in turn
     host = "coalesce(try_reflect('java.net.InetAddress', 'getLocalHost'), '') AS host"
     spark.range(0, count, 1, count).selectExpr(host).createOrReplaceTempView("asked")
-    with _limited(order.seconds):
+    with act_if_slow(order.seconds, end):
         by_tabs = "ROW FORMAT DELIMITED FIELDS TERMINATED BY '\t'"
         answers = spark.sql(f"SELECT TRANSFORM(host) USING {script} AS (host, answer) {by_tabs} FROM asked")
         return sorted({(row["host"], row["answer"] or "") for row in answers.collect()})
-
-
-@contextlib.contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    """End this process, without a result, when the block takes longer: Spark itself waits for a cluster without end."""
-    timer = threading.Timer(seconds, os._exit, [TryAgainError.exit_code])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _wait_for_executors(view: ExecutorView) -> int:
