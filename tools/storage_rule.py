@@ -38,7 +38,7 @@ EXCEPTIONS = {
     "spark/ingest/progress_log.py:ProgressLog._append": "lines appended for a person to watch, never relied on",
     "spark/ingest/apply.py": "modules of the user's project, packed into Spark's own folder of temporary files",
     "rework/backfill/side_job.py:clear_attempts": "asks what is a folder",
-    "rework/backfill/rebuild.py:_link_files": "links of a job's intake, which are on a local disk",
+    "rework/backfill/read_again.py:_link_files": "links of a job's intake, which are on a local disk",
     "rework/maintain/rewrite.py:_read": "is given bytes, or an address of the port",
     "views/acknowledge.py": "inputs of the user",
     "views/logs.py": "a folder that a person names",

@@ -255,7 +255,7 @@ MUTANTS = (
         "the older part of a table may have files in common with the rest",
         (
             Change(
-                "rework/backfill/examine.py",
+                "rework/backfill/older.py",
                 "        if not mixed:\n            return edge\n",
                 "        return edge\n",
             ),

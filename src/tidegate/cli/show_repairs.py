@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.cli.lines import show_hindrance, show_lines, source_line
 from tidegate.core import outputs
 from tidegate.core.words import count_of
-from tidegate.rework.backfill.examine import describe_older
+from tidegate.rework.backfill.older import describe_older
 from tidegate.table.schema import describe_columns
 
 _FILES_AT_MOST = 20

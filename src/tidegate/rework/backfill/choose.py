@@ -51,7 +51,7 @@ class Scope:
     """True if the query that rebuilds the table replaces the pipeline's, because its state belongs to the rows."""
     keeps_older: bool = False
     """True if rows whose records the sources no longer hold stay as they are
-    (:class:`tidegate.rework.backfill.examine.Older`)."""
+    (:class:`tidegate.rework.backfill.older.Older`)."""
     made_by: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint of the transform and spec, taken before reading (:mod:`tidegate.runs.preflight.definition`)."""
 

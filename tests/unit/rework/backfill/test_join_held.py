@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.rework.backfill.choose import Choice
-from tidegate.rework.backfill.examine import Excluded, Finding
+from tidegate.rework.backfill.examine import Finding
+from tidegate.rework.backfill.excluded import Excluded
 from tidegate.rework.backfill.rebuild import Rebuild, join_held
 from tidegate.rework.backfill.side_job import Built
 from tidegate.rework.backfill.span import Interval

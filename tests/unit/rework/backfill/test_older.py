@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.kept import Kept
 from tests.support.readers import read_agreed
-from tidegate.rework.backfill.examine import _grow, describe_older
 from tidegate.rework.backfill.lineage import Increment, Lineage
+from tidegate.rework.backfill.older import _grow, describe_older
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.intent import FileToRemove, PublishIntent
 from tidegate.table.publish.origins import FOREIGN, Batch, read_origins
