@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ def without_day(rows: Rows) -> Rows:
 
 
 @dataclass
-class Reworked(Scene):
+class Reworked(Scene, ABC):
     """A pipeline whose transform was edited after two runs; a third file was not read yet. Each file has rows of one
     day, those of the second day most."""
 
@@ -70,9 +71,9 @@ class Reworked(Scene):
     def edit(self, transform: str) -> None:
         self.write("jobs/orders/transform.py", _TRANSFORM.format(transform))
 
+    @abstractmethod
     def row(self, key: str) -> dict[str, Any]:
         """The row of a record, as the edited transform makes it."""
-        raise NotImplementedError
 
     def old_row(self, key: str) -> dict[str, Any]:
         """The row of a record, as the first transform made it."""
@@ -82,19 +83,20 @@ class Reworked(Scene):
         """What happens before the command."""
         self.edit(self.after)
 
+    @abstractmethod
     def command(self, spark: SparkSession) -> Any:
-        raise NotImplementedError
+        """Carry out the work."""
 
+    @abstractmethod
     def complete(self, spark: SparkSession) -> Any:
         """The rest of the work, by another process."""
-        raise NotImplementedError
 
     def day_of(self, key: str) -> int:
         return self.days[key[1:].rpartition("-")[0]]
 
+    @abstractmethod
     def check_now(self, taken: set[str]) -> None:
         """Readers by the log see all rows of the two runs, with the old or with the new columns; others none twice."""
-        raise NotImplementedError
 
     def check_rows(self, wanted: list[dict[str, Any]], spark: SparkSession | None = None) -> None:
         found, expected = canonical(without_day(read_agreed(self.table, spark))), canonical(wanted)

@@ -338,7 +338,7 @@ def find_tombstones(folder: Path) -> list[Path]:
 
 
 def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
-    """The manifests of one query, by batch id. Tombstones are passed over."""
+    """The manifests of one query, by batch id. Tombstones are skipped."""
     found = []
     for path in storage.list_folder(folder / query_id, "[0-9]*.json"):
         data = storage.read(path)

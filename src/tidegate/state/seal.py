@@ -84,7 +84,7 @@ def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
 
 
 def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, before: Seal) -> None:
-    """Seal a checkpoint as it is. A stale process seals less of the same files, or is passed over.
+    """Seal a checkpoint as it is. A stale process seals less of the same files, or is ignored.
 
     What a killed driver has left may not be on disk yet. It is synced before the seal is written: or a power cut could
     take a plan, and the seal would refuse every other one.

@@ -174,7 +174,7 @@ def sync_folders(paths: Iterable[Path]) -> None:
 def sync_files(paths: Iterable[Path]) -> None:
     """Make the bytes of ``paths`` durable, many at a time: the file system then writes its journal once for all.
 
-    One that is gone is passed over (Spark's maintenance removes what is old), and so are file systems without a sync.
+    One that is gone is skipped (Spark's maintenance removes what is old), and so are file systems without a sync.
     """
     _for_each(paths, _sync_if_there)
 

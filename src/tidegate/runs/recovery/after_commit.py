@@ -57,7 +57,7 @@ def find_unsent(paths: PipelinePaths, settled: Sequence[BatchManifest]) -> list[
 
 
 def publish_quarantine(paths: PipelinePaths, settled: Sequence[BatchManifest], lease: Lease) -> None:
-    """Add the quarantined records of batches that the table's log holds; what is there already is passed over."""
+    """Add the quarantined records of batches that the table's log holds; what is there already is skipped."""
     unsent = find_unsent(paths, settled)
     for query_id in dict.fromkeys(manifest.query_id for manifest in unsent):
         batches = [manifest for manifest in unsent if manifest.query_id == query_id]

@@ -124,7 +124,7 @@ def find_replaced_files(
 
 
 def remove_files(paths: PipelinePaths, replaced: Replaced, lease: Lease) -> None:
-    """Remove what :func:`find_replaced_files` found. Safe to be killed anywhere: what is gone is passed over."""
+    """Remove what :func:`find_replaced_files` found. Safe to be killed anywhere: what is gone is skipped."""
     lease.check()
     for path in replaced.files:
         storage.remove(path)

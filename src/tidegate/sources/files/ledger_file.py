@@ -35,7 +35,7 @@ _OF_STORAGE = tuple(
 # line_offset, lines: how many lines are before the first one in the copy, and before ``until``. mark: a digest of the
 # first mark_size bytes. noted_*: a reported change that is not acknowledged. doubt: the content may have changed since
 # it was read, as only its ends were compared. starts: the first look at each source, and the files that existed before
-# its start; told: a report names them.
+# its start; told: whether a report names them.
 _SCHEMA = f"""
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -103,7 +103,7 @@ class _Spans:
         return texts, numbers, at
 
     def pass_line(self) -> int:
-        """The number of the line that comes next, which is passed over."""
+        """The number of the line that comes next, which is skipped."""
         self._next += 1
         return self._next - 1
 

@@ -95,7 +95,7 @@ def refuse_large(records: Records, what: str = "a line") -> Iterator[Records | R
 
 
 class Passed(NamedTuple):
-    """A line that was passed over: its bytes, without and with its end, and what was read behind it."""
+    """A line that was skipped: its bytes, without and with its end, and what was read behind it."""
 
     size: int
     size_with_end: int

@@ -309,7 +309,7 @@ def _unpack_bits(content: bytes, at: int, count: int, width: int) -> np.ndarray:
 
 
 def read_message(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of the fields of a message; zeros behind it are passed over."""
+    """(number, value) of the fields of a message; zeros behind it are skipped."""
     at = 0
     while at < len(content) and content[at]:
         tag, at = _read_varint(content, at)

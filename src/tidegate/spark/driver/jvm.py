@@ -97,7 +97,7 @@ def jvm_options(pending_bytes: int, archive_path: Path | None) -> list[str]:
     """Options of the driver's JVM for a run over ``pending_bytes`` of input.
 
     ``archive_path`` is the class archive of :mod:`tidegate.spark.driver.jvm_archive`, or None. An archive that no
-    longer fits (another jar, another JDK) is passed over by the JVM: the start is slower, nothing else changes.
+    longer fits (another jar, another JDK) is ignored by the JVM: the start is slower, nothing else changes.
     """
     options = [
         # One collector thread and no concurrent marking: with the heap of one driver the parallel collectors only add
