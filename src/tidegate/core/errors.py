@@ -267,6 +267,32 @@ STORAGE_FAILED = Condition(
     "command again",
 )
 
+STORE_FAILED = Condition(
+    "STORAGE_FAILED",
+    TryAgainError,
+    "the object store gave no answer about {path} for {seconds} seconds: {reason}",
+    next_run=RESUMED,
+    fix="check that the store can be reached from this machine, then run the same command again",
+)
+
+STORE_REFUSED = Condition(
+    "STORE_REFUSED",
+    UsageError,
+    "{store} refused a request for {path}: {reason}",
+    next_run=AFTER_THE_FIX,
+    fix="check the name of the bucket in tidegate.yaml, and that the credentials are valid and may read, write, list "
+    "and delete there; then run the same command again",
+)
+
+STORE_UNSAFE = Condition(
+    "STORE_UNSAFE",
+    UsageError,
+    "{store} {what}: without conditional writes two runs could overwrite each other's records",
+    next_run="stops here again; nothing was changed",
+    fix="use a store that honours If-None-Match and If-Match of a write: Amazon S3, Google Cloud Storage, Azure Blob "
+    "Storage, or a server whose documentation says so; then correct {quoted} in tidegate.yaml",
+)
+
 TOO_MANY_OPEN_FILES = Condition(
     "TOO_MANY_OPEN_FILES",
     TryAgainError,

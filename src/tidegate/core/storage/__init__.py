@@ -90,9 +90,11 @@ from tidegate.core.storage.files import (
     write_note,
 )
 from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
+from tidegate.core.storage.object_path import ObjectPath, is_object, parse_path
 
 __all__ = [
     "COPY_SUFFIX",
+    "ObjectPath",
     "Stat",
     "UnreadableStateError",
     "address",
@@ -107,6 +109,7 @@ __all__ = [
     "has_name",
     "is_disk_full",
     "is_failure",
+    "is_object",
     "is_same",
     "link",
     "list_folder",
@@ -119,6 +122,7 @@ __all__ = [
     "name_failure",
     "name_java_cause",
     "not_permitted",
+    "parse_path",
     "path_is_named",
     "place",
     "put_back_taken",

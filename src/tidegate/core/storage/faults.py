@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tidegate.core import errors
 from tidegate.core.errors import TidegateError, TryAgainError, UsageError
+from tidegate.core.storage.object_path import is_object
 
 _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
@@ -22,6 +23,14 @@ _OF_PROGRAMS = (errno.ENOENT, errno.EBADF, errno.EFAULT, errno.ESRCH, errno.ECHI
 _TOLD_BY_JAVA = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.EMFILE, errno.ENFILE, errno.EBUSY)
 _OF_NETWORKS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 """What a connection reports too; of a file only where the error names one."""
+
+
+class StoreError(OSError):
+    """An object store refused a request, or gave no answer; ``named`` is the error for the user."""
+
+    def __init__(self, named: TidegateError, path: str) -> None:
+        super().__init__(errno.EIO, named.message, path)
+        self.named = named
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -63,6 +72,8 @@ def name_cause(error: BaseException, folder: Path | str, state: Path | None = No
     system, a file where a folder should be, or, as STORAGE_FAILED, for any other reason of a file system. None for
     other errors. ``folder`` is what is named where the call names nothing; ``state`` is as for
     :func:`not_permitted`."""
+    if isinstance(error, StoreError):
+        return error.named
     if not isinstance(error, OSError) or isinstance(error, ConnectionError):
         return None
     number = error.errno
@@ -162,6 +173,8 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Usa
 def find_unwritable(folder: Path, state: Path) -> UsageError | None:
     """The error that writing into ``folder`` would raise for this user; None where it may be written to or created.
     ``state`` is as for :func:`not_permitted`."""
+    if is_object(folder):  # the store says so with the first write
+        return None
     there = _find_existing(folder)
     if os.path.lexists(there) and not os.path.isdir(there):
         name, strerror = str(there), os.strerror(errno.ENOTDIR)

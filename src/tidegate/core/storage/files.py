@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from tidegate.core.errors import DisagreementError, on_failure
 from tidegate.core.storage.faults import explain_link, path_is_named
+from tidegate.core.storage.object_path import operation
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,14 @@ class Stat:
     """When it was last written, by the clock of the storage, in nanoseconds since 1970 UTC."""
 
 
+@operation
 def read(path: Path) -> bytes:
     """The bytes of a file. Raises FileNotFoundError."""
     with path_is_named(path):
         return path.read_bytes()
 
 
+@operation
 def read_end(path: Path, at_most: int) -> bytes:
     """The last ``at_most`` bytes of a file. Raises FileNotFoundError."""
     with path_is_named(path), open(path, "rb") as handle:
@@ -45,12 +48,14 @@ def read_end(path: Path, at_most: int) -> bytes:
         return handle.read(at_most)
 
 
+@operation
 def read_start(path: Path, at_most: int) -> bytes:
     """The first ``at_most`` bytes of a file. Raises FileNotFoundError."""
     with open(path, "rb") as handle:
         return handle.read(at_most)
 
 
+@operation
 def read_with_stat(path: Path) -> tuple[bytes, Stat]:
     """The bytes of a file, and what it was like when it was opened. Raises FileNotFoundError."""
     with path_is_named(path), open(path, "rb") as handle:
@@ -58,38 +63,45 @@ def read_with_stat(path: Path) -> tuple[bytes, Stat]:
         return handle.read(), Stat(found.st_size, found.st_mtime_ns)
 
 
+@operation
 def stat(path: Path) -> Stat:
     """Size and time of a file. Raises FileNotFoundError."""
     found = path.stat()
     return Stat(found.st_size, found.st_mtime_ns)
 
 
+@operation
 def exists(path: Path) -> bool:
     """Return whether a file is there, or a folder (on an object store: anything under this prefix)."""
     return path.exists()
 
 
+@operation
 def digest(path: Path) -> str:
     """The sha256 of a file's bytes, in hex. Raises FileNotFoundError."""
     with path_is_named(path), open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+@operation
 def is_same(first: Path, second: Path) -> bool:
     """Return whether two names hold the same bytes since :func:`link`, or are one folder. Raises FileNotFoundError."""
     return os.path.samestat(first.stat(), second.stat())
 
 
+@operation
 def free_bytes(folder: Path) -> int:
     """How much room is left where ``folder`` is."""
     return shutil.disk_usage(folder).free
 
 
+@operation
 def address(path: Path) -> str:
     """By what name libraries that read and write tables (pyarrow, deltalake) open ``path`` themselves."""
     return str(path)
 
 
+@operation
 def list_names(folder: Path) -> list[str]:
     """The names right in a folder, in no order; [] when it is not there."""
     try:
@@ -98,6 +110,7 @@ def list_names(folder: Path) -> list[str]:
         return []
 
 
+@operation
 def has_name(folder: Path, fits: Callable[[str], bool]) -> bool:
     """Return whether one of the names right in a folder fits; lists no further than to the first."""
     try:
@@ -107,6 +120,7 @@ def has_name(folder: Path, fits: Callable[[str], bool]) -> bool:
         return False
 
 
+@operation
 def real_path(path: Path) -> str:
     """The name of ``path`` behind symbolic links; on an object store its own."""
     return os.path.realpath(path)
@@ -118,6 +132,7 @@ def list_folder(folder: Path, pattern: str = "[!.]*") -> list[Path]:
     return [folder / name for name in sorted(fnmatch.filter(list_names(folder), pattern))]
 
 
+@operation
 def list_folders(folder: Path) -> list[Path]:
     """The folders right in a folder, sorted; [] when it is not there."""
     try:
@@ -127,6 +142,7 @@ def list_folders(folder: Path) -> list[Path]:
         return []
 
 
+@operation
 def list_tree(folder: Path, pattern: str = "*") -> list[Path]:
     """Every file under a folder whose name fits the pattern (of ``fnmatch``), hidden ones too, sorted; [] when it is
     not there. Symbolic links are not followed."""
@@ -147,11 +163,13 @@ _ONE_BY_ONE = 4
 _AT_ONCE = 16
 
 
+@operation
 def sync_file(path: Path) -> None:
     """Make the bytes of file ``path``, written by somebody else, durable."""
     _sync(path, os.O_RDONLY)
 
 
+@operation
 def sync_folder(path: Path) -> None:
     """Make the names in folder ``path`` durable."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -179,6 +197,7 @@ def sync_files(paths: Iterable[Path]) -> None:
     _for_each(paths, _sync_if_there)
 
 
+@operation
 def sync_names_above(paths: Iterable[Path], top: Path, since_ns: int = 0) -> int:
     """Make durable the names of ``paths`` and of the folders above them, up to what ``top`` holds; of these folders
     those that got or lost a name since ``since_ns``. Returns how many they were."""
@@ -189,6 +208,7 @@ def sync_names_above(paths: Iterable[Path], top: Path, since_ns: int = 0) -> int
     return len(changed)
 
 
+@operation
 def sync_names_in(folder: Path, top: Path) -> None:
     """Make durable the names of all that is under ``folder``, its own, and those above it, up to what ``top`` holds."""
     if folder.is_dir():
@@ -218,6 +238,7 @@ def _for_each(paths: Iterable[Path], act: Callable[[Path], None]) -> None:
             pass  # raises what a call has raised
 
 
+@operation
 def make_folder(path: Path) -> None:
     """Make folder ``path``, with those above it that are missing; their names are on disk when the call returns."""
     if path.is_dir():
@@ -232,6 +253,7 @@ def make_folder(path: Path) -> None:
     sync_folder(parent)
 
 
+@operation
 def put_if_absent(path: Path, data: bytes, *, modified_ns: int | None = None) -> bool:
     """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial
     file. When it was there, its name is on disk too: its creator may have been killed before that.
@@ -260,6 +282,7 @@ def put_if_absent(path: Path, data: bytes, *, modified_ns: int | None = None) ->
             return created
 
 
+@operation
 def replace(path: Path, data: bytes, *, modified_ns: int | None = None) -> None:
     """Write ``path`` whole, over what is there; a reader sees the old bytes or the new ones. ``modified_ns`` as for
     :func:`put_if_absent`."""
@@ -273,6 +296,7 @@ def replace(path: Path, data: bytes, *, modified_ns: int | None = None) -> None:
         sync_folder(path.parent)
 
 
+@operation
 def set_modified(path: Path, modified_ns: int) -> None:
     """Give a file a modification time, in nanoseconds since 1970, and leave its content as it is."""
     with path_is_named(path):
@@ -306,6 +330,7 @@ def _is_same_file(temporary: Path, path: Path) -> bool:
         return False
 
 
+@operation
 @contextlib.contextmanager
 def create(path: Path) -> Iterator[BinaryIO]:
     """A new file to write to, on disk when the block ends; removed when it fails. Raises FileExistsError."""
@@ -318,21 +343,25 @@ def create(path: Path) -> Iterator[BinaryIO]:
         sync_folder(path.parent)
 
 
+@operation
 def touch(path: Path) -> None:
     """Give a file the present as its time; needs no space. Raises FileNotFoundError."""
     os.utime(path)
 
 
+@operation
 def remove(path: Path) -> None:
     """Remove a file, or nothing when it is gone already."""
     path.unlink(missing_ok=True)
 
 
+@operation
 def remove_tree(path: Path) -> None:
     """Remove a folder and all in it, or nothing when it is gone already."""
     shutil.rmtree(path, ignore_errors=True)
 
 
+@operation
 def remove_empty_folder(path: Path) -> None:
     """Remove a folder in which nothing is; one that is not empty stays, and so does one that cannot be removed."""
     with contextlib.suppress(OSError):

@@ -23,6 +23,7 @@ from tidegate.core.storage.files import (
     sync_file,
     sync_folder,
 )
+from tidegate.core.storage.object_path import operation
 
 COPY_SUFFIX = ".incoming"
 """How the name of a copy that is being made ends. It starts with a dot: neither ``*.parquet`` globs nor Spark's listing
@@ -36,6 +37,7 @@ _TAKEN = ".taken"
 _WANTED_DIGITS = 16
 
 
+@operation
 def move(source: Path, target: Path) -> bool:
     """Move a finished file or folder into place. False when ``source`` is gone and ``target`` is there: somebody did it
     already.
@@ -53,6 +55,7 @@ def move(source: Path, target: Path) -> bool:
         return moved
 
 
+@operation
 def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     """Move one of many finished files, whose bytes are made durable first. False when somebody did it already.
 
@@ -108,6 +111,7 @@ def _copy_over(source: Path, target: Path, check: Callable[[str], None] | None) 
     source.unlink(missing_ok=True)
 
 
+@operation
 def remove_copies(target: Path) -> None:
     """Remove copies of ``target`` that another process began; only once the source is gone."""
     for path in list_folder(target.parent, f".{_escape(target.name)}.*{COPY_SUFFIX}"):
@@ -118,6 +122,7 @@ def _escape(name: str) -> str:
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
+@operation
 def link(source: Path, target: Path) -> None:
     """Give a file a second name, with the same bytes; one of many, the caller syncs their folders. A target that is
     there stays. Raises FileNotFoundError when both are gone."""
@@ -134,6 +139,7 @@ def link(source: Path, target: Path) -> None:
         raise
 
 
+@operation
 def clone(source: Path, target: Path) -> None:
     """Like :func:`link`, and across devices a durable copy; ``target`` is a name that nobody else writes to."""
     try:
@@ -147,6 +153,7 @@ def clone(source: Path, target: Path) -> None:
             os.fsync(writer.fileno())
 
 
+@operation
 def take_away(path: Path, data: bytes) -> bool:
     """Remove ``path`` if it holds ``data``. False for anything else that is there, which stays, and for nothing.
 
@@ -163,6 +170,7 @@ def take_away(path: Path, data: bytes) -> bool:
     return _put_back(path, aside, wanted)
 
 
+@operation
 def put_back_taken(folder: Path) -> None:
     """Complete each :func:`take_away` of a file of ``folder`` whose process was killed."""
     for aside in list_folder(folder, f".*.*.*{_TAKEN}"):

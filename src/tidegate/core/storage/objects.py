@@ -1,0 +1,535 @@
+"""The functions of the storage port on object stores; each has the name and the meaning that it has for files in
+:mod:`tidegate.core.storage.files` and :mod:`tidegate.core.storage.moving`.
+
+A request whose reply was lost is sent again, so a condition can fail because of the caller's own first request. Each
+write therefore carries a name of its own, and the name of the write that it replaced, as metadata: who finds either
+there has written.
+
+No write depends on a delete: a store has no conditional one. What is taken away under a condition is emptied instead,
+and an object without bytes counts as absent everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+from tidegate.core.storage.files import Stat
+from tidegate.core.storage.object_path import OPERATIONS, ObjectPath
+from tidegate.core.storage.stores import PATIENCE_SECONDS, call, give_up, refuse, refuse_unsafe
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+_LARGE_BYTES = 64 << 20
+"""A body of more bytes is sent in parts, to a hidden name, and copied to its own: a client cannot send parts under a
+condition."""
+
+_CHUNK_BYTES = 8 << 20
+
+_WRITER, _MODIFIED = "writer", "modified"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An object as its headers describe it."""
+
+    size: int
+    modified_ns: int
+    version: dict[str, str]
+    writer: str
+
+    @property
+    def is_empty(self) -> bool:
+        return self.size == 0
+
+    def was_written_by(self, name: str) -> bool:
+        """True for the write ``name``, and for the one that replaced it."""
+        return name in self.writer.split()
+
+
+def _describe(meta: ObjectMeta, attributes: Any) -> _Found:
+    given = attributes.get(_MODIFIED)
+    version = {name: str(meta[name]) for name in ("e_tag", "version") if meta.get(name)}
+    modified_ns = int(given) if given else int(meta["last_modified"].timestamp() * 1e9)
+    return _Found(meta["size"], modified_ns, version, attributes.get(_WRITER, ""))
+
+
+def _look(path: ObjectPath) -> _Found | None:
+    """The object at ``path``, also an empty one; None when there is none."""
+
+    def ask(store: ObjectStore) -> _Found:
+        answer = store.get(path.key, options={"head": True})
+        return _describe(answer.meta, answer.attributes)
+
+    try:
+        return call(path, ask)
+    except FileNotFoundError:
+        return None
+
+
+def _missing(path: ObjectPath) -> FileNotFoundError:
+    return FileNotFoundError(2, "No such object", str(path))
+
+
+def _get(path: ObjectPath, start: int = 0, end: int | None = None) -> tuple[bytes, _Found]:
+    def ask(store: ObjectStore) -> tuple[bytes, _Found]:
+        options: Any = {} if end is None else {"range": (start, end)}
+        answer = store.get(path.key, options=options)
+        return bytes(answer.bytes()), _describe(answer.meta, answer.attributes)
+
+    data, found = call(path, ask)
+    if found.is_empty:
+        raise _missing(path)
+    return data, found
+
+
+def read(path: ObjectPath) -> bytes:
+    return _get(path)[0]
+
+
+def read_start(path: ObjectPath, at_most: int) -> bytes:
+    return _get(path, 0, at_most)[0]
+
+
+def read_end(path: ObjectPath, at_most: int) -> bytes:
+    size = stat(path).size_bytes
+    return read(path)[-at_most:] if size <= at_most else _get(path, size - at_most, size)[0]
+
+
+def read_with_stat(path: ObjectPath) -> tuple[bytes, Stat]:
+    data, found = _get(path)
+    return data, Stat(found.size, found.modified_ns)
+
+
+def stat(path: ObjectPath) -> Stat:
+    found = _look(path)
+    if found is None or found.is_empty:
+        raise _missing(path)
+    return Stat(found.size, found.modified_ns)
+
+
+def exists(path: ObjectPath) -> bool:
+    found = _look(path) if path.key else None
+    return (found is not None and not found.is_empty) or any(True for _ in _list(path))
+
+
+def digest(path: ObjectPath) -> str:
+    def ask(store: ObjectStore) -> str:
+        sha256 = hashlib.sha256()
+        for chunk in store.get(path.key).stream(_CHUNK_BYTES):
+            sha256.update(chunk)
+        return sha256.hexdigest()
+
+    found = call(path, ask)
+    if found == hashlib.sha256().hexdigest():
+        raise _missing(path)
+    return found
+
+
+def is_same(first: Path, second: Path) -> bool:
+    if first == second:
+        return True
+    sizes = [stat(one).size_bytes if isinstance(one, ObjectPath) else one.stat().st_size for one in (first, second)]
+    return sizes[0] == sizes[1] and _digest(first) == _digest(second)
+
+
+def _digest(path: Path) -> str:
+    return digest(path) if isinstance(path, ObjectPath) else OPERATIONS["digest"](path)  # type: ignore[return-value]
+
+
+def free_bytes(folder: ObjectPath) -> int:
+    return sys.maxsize
+
+
+def address(path: ObjectPath) -> str:
+    return str(path)
+
+
+def real_path(path: ObjectPath) -> str:
+    return str(path)
+
+
+# Lists
+
+
+def _prefix(folder: ObjectPath) -> str | None:
+    return f"{folder.key}/" if folder.key else None
+
+
+def _list(folder: ObjectPath) -> Iterator[ObjectPath]:
+    """Every object below a folder, empty ones excluded; a bucket that is missing is an error and not an empty one."""
+    bucket = ObjectPath(f"{folder.scheme}://{folder.bucket}")
+
+    def ask(store: ObjectStore) -> list[str]:
+        return [one["path"] for page in store.list(_prefix(folder), chunk_size=1000) for one in page if one["size"]]
+
+    for key in _answer_of_list(folder, ask):
+        yield bucket / key
+
+
+def _answer_of_list(folder: ObjectPath, ask: Callable[[ObjectStore], Any]) -> Any:
+    try:
+        return call(folder, ask)
+    except FileNotFoundError as error:
+        raise refuse(folder, error.__cause__ if isinstance(error.__cause__, Exception) else error) from error
+
+
+def _list_right_in(folder: ObjectPath) -> tuple[list[str], list[str]]:
+    """The names of objects and of folders right in a folder."""
+
+    def ask(store: ObjectStore) -> tuple[list[str], list[str]]:
+        answer = store.list_with_delimiter(_prefix(folder))
+        objects = [one["path"].rpartition("/")[2] for one in answer["objects"] if one["size"]]
+        return objects, [one.rstrip("/").rpartition("/")[2] for one in answer["common_prefixes"]]
+
+    found: tuple[list[str], list[str]] = _answer_of_list(folder, ask)
+    return found
+
+
+def list_names(folder: ObjectPath) -> list[str]:
+    objects, folders = _list_right_in(folder)
+    return [*objects, *folders]
+
+
+def has_name(folder: ObjectPath, fits: Callable[[str], bool]) -> bool:
+    return any(fits(name) for name in list_names(folder))
+
+
+def list_folders(folder: ObjectPath) -> list[Path]:
+    return sorted(folder / name for name in _list_right_in(folder)[1])
+
+
+def list_tree(folder: ObjectPath, pattern: str = "*") -> list[Path]:
+    return sorted(path for path in _list(folder) if fnmatch.fnmatch(path.name, pattern))
+
+
+# Durability: what a store has acknowledged is durable, and folders do not exist
+
+
+def sync_file(path: ObjectPath) -> None:
+    pass
+
+
+def sync_folder(path: ObjectPath) -> None:
+    pass
+
+
+def sync_names_above(paths: Iterable[Path], top: ObjectPath, since_ns: int = 0) -> int:
+    return 0
+
+
+def sync_names_in(folder: ObjectPath, top: ObjectPath) -> None:
+    pass
+
+
+def make_folder(path: ObjectPath) -> None:
+    pass
+
+
+def remove_empty_folder(path: ObjectPath) -> None:
+    pass
+
+
+def set_modified(path: ObjectPath, modified_ns: int) -> None:
+    pass
+
+
+# Writes
+
+_checked: set[tuple[str, str]] = set()
+
+
+def _check_conditions(path: ObjectPath) -> None:
+    """Refuse a store that ignores the conditions of writes; each process asks once for each bucket."""
+    if (path.scheme, path.bucket) in _checked:
+        return
+    probe = path.parent / f".{secrets.token_hex(8)}.probe"
+    try:
+        _put(probe, b"1", "create", "first")
+        if _is_accepted(probe, "create"):
+            raise refuse_unsafe(path, "created an object that was there already")
+        found = _look(probe)
+        if found is None:
+            raise refuse_unsafe(path, "does not return an object that was just written")
+        stale = found.version
+        _put(probe, b"2", stale, "second")
+        if _is_accepted(probe, stale):
+            raise refuse_unsafe(path, "replaced an object although it had changed")
+    except FileNotFoundError as error:
+        raise refuse(path, error.__cause__ if isinstance(error.__cause__, Exception) else error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            remove(probe)
+    _checked.add((path.scheme, path.bucket))
+
+
+def _is_accepted(probe: ObjectPath, mode: Any) -> bool:
+    try:
+        _put(probe, b"3", mode, "third")
+    except (AlreadyExistsError, PreconditionError):
+        return False
+    return True
+
+
+def _put(path: ObjectPath, body: bytes | Path, mode: Any, writer: str, modified_ns: int | None = None) -> None:
+    attributes = {_WRITER: writer} if modified_ns is None else {_WRITER: writer, _MODIFIED: str(modified_ns)}
+    call(path, lambda store: store.put(path.key, body, mode=mode, attributes=attributes, use_multipart=False))
+
+
+def _attempts(path: ObjectPath) -> Iterator[None]:
+    """Let a write begin again while other writers come in between, or the store reports a conflict."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        yield
+        time.sleep(0.05)
+    raise give_up(path, TimeoutError("the object changed before each write"))
+
+
+def _create(path: ObjectPath, body: bytes | Path, modified_ns: int | None = None) -> bool:
+    """Write an object unless it is there; True when this call wrote it."""
+    _check_conditions(path)
+    mine = secrets.token_hex(8)
+    for _ in _attempts(path):
+        try:
+            _put(path, body, "create", mine, modified_ns)
+        except (AlreadyExistsError, PreconditionError):
+            found = _look(path)
+            if found is None:
+                continue  # removed since, or two requests met (409)
+            if found.was_written_by(mine):
+                return True
+            if not found.is_empty:
+                return False
+            if _exchange(path, body, found, modified_ns):
+                return True
+            continue
+        return True
+    raise AssertionError("the attempts end with an error")
+
+
+def _exchange(path: ObjectPath, body: bytes | Path, there: _Found, modified_ns: int | None = None) -> bool:
+    """Write over the object ``there``; False when it is another one by now."""
+    mine = secrets.token_hex(8)
+    try:
+        _put(path, body, there.version, f"{mine} {there.writer.partition(' ')[0]}".strip(), modified_ns)
+    except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+        found = _look(path)
+        return found is not None and found.was_written_by(mine)
+    return True
+
+
+def put_if_absent(path: ObjectPath, data: bytes, *, modified_ns: int | None = None) -> bool:
+    return _create(path, data, modified_ns)
+
+
+def replace(path: ObjectPath, data: bytes, *, modified_ns: int | None = None) -> None:
+    # Under a condition too: a first request that the store carries out after its repetition, and after the next write,
+    # would bring old bytes back.
+    for _ in _attempts(path):
+        found = _look(path)
+        if _create(path, data, modified_ns) if found is None else _replace(path, data, found, modified_ns):
+            return
+
+
+def _replace(path: ObjectPath, data: bytes, there: _Found, modified_ns: int | None) -> bool:
+    _check_conditions(path)
+    return _exchange(path, data, there, modified_ns)
+
+
+@contextlib.contextmanager
+def create(path: ObjectPath) -> Iterator[BinaryIO]:
+    error = FileExistsError(17, "Object exists", str(path))
+    if (found := _look(path)) is not None and not found.is_empty:
+        raise error
+    with tempfile.NamedTemporaryFile(prefix="tidegate-") as handle:
+        yield handle  # type: ignore[misc]
+        handle.flush()
+        if not _upload(Path(handle.name), path):
+            raise error
+
+
+def _upload(source: Path, target: ObjectPath) -> bool:
+    """Write the bytes of a local file unless the target is there; True when this call wrote them."""
+    if source.stat().st_size <= _LARGE_BYTES:
+        return _create(target, source.read_bytes())
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.incoming")
+    try:
+        call(aside, lambda store: store.put(aside.key, source))
+        return _copy_within(aside, target)
+    finally:
+        remove(aside)
+
+
+def touch(path: ObjectPath) -> None:
+    data, found = _get(path)
+    _exchange(path, data, found)  # another writer has given it the present, too
+
+
+def remove(path: ObjectPath) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        call(path, lambda store: store.delete(path.key))
+
+
+def remove_tree(path: ObjectPath) -> None:
+    with contextlib.suppress(OSError):
+        keys = [one.key for one in _list(path)]
+        if keys:
+            call(path, lambda store: store.delete(keys))
+
+
+# Moving
+
+
+def move(source: Path, target: Path) -> bool:
+    files = _files_of(source)
+    if not files:
+        if not _exists(target):
+            raise FileNotFoundError(2, "No such file or object", str(source))
+        return False
+    for one, rest in files:
+        _copy_over(one, target / rest if rest.parts else target)
+    for one, _ in files:
+        _remove(one)
+    return True
+
+
+def _files_of(source: Path) -> list[tuple[Path, Path]]:
+    """The file or object itself, or all those below the folder, each with its path from there."""
+    if not isinstance(source, ObjectPath):
+        if source.is_file():
+            return [(source, Path())]
+        return [(one, one.relative_to(source)) for one in sorted(source.rglob("*")) if one.is_file()]
+    found = _look(source)
+    if found is not None and not found.is_empty:
+        return [(source, Path())]
+    return [(one, one.relative_to(source)) for one in _list(source)]
+
+
+def _exists(path: Path) -> bool:
+    return exists(path) if isinstance(path, ObjectPath) else path.exists()
+
+
+def _remove(path: Path) -> None:
+    if isinstance(path, ObjectPath):
+        remove(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _copy_over(source: Path, target: Path) -> None:
+    """Copy a file or an object to a name, whatever is there."""
+    if not isinstance(target, ObjectPath):
+        OPERATIONS["replace"](target, _read(source))
+    elif isinstance(source, ObjectPath) and (source.scheme, source.bucket) == (target.scheme, target.bucket):
+        call(target, lambda store: store.copy(source.key, target.key))
+    elif not isinstance(source, ObjectPath) and source.stat().st_size > _LARGE_BYTES:
+        call(target, lambda store: store.put(target.key, source))
+    else:
+        replace(target, _read(source))
+
+
+def _read(path: Path) -> bytes:
+    return read(path) if isinstance(path, ObjectPath) else path.read_bytes()
+
+
+def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
+    try:
+        if not isinstance(source, ObjectPath):
+            check(_digest(source))
+        _bring(source, target)
+    except FileNotFoundError:
+        if not _exists(target):
+            raise
+        return False
+    _remove(source)
+    return True
+
+
+def remove_copies(target: ObjectPath) -> None:
+    pass
+
+
+def link(source: Path, target: Path) -> None:
+    try:
+        _bring(source, target, keep=True)
+    except FileNotFoundError:
+        if not _exists(target):
+            raise
+
+
+def clone(source: Path, target: Path) -> None:
+    _bring(source, target)
+
+
+def _bring(source: Path, target: Path, *, keep: bool = False) -> None:
+    """Copy a file or an object to a name that is free, or that has these bytes already.
+
+    Raises:
+        FileNotFoundError: There is no source.
+        FileExistsError: The target has other bytes; with ``keep`` they stay, and that is no error.
+    """
+    if not isinstance(target, ObjectPath):
+        done: object = OPERATIONS["put_if_absent"](target, _read(source))
+    elif not isinstance(source, ObjectPath):
+        done = _upload(source, target)
+    elif (source.scheme, source.bucket) == (target.scheme, target.bucket):
+        done = _copy_within(source, target)
+    else:
+        with _downloaded(source) as copy:
+            done = _upload(copy, target)
+    if not done and not keep and not is_same(source, target):
+        raise FileExistsError(17, "another object has this name", str(target))
+
+
+@contextlib.contextmanager
+def _downloaded(source: ObjectPath) -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile(prefix="tidegate-") as handle:
+
+        def fill(store: ObjectStore) -> None:
+            handle.seek(0)
+            handle.truncate()
+            for chunk in store.get(source.key).stream(_CHUNK_BYTES):
+                handle.write(chunk)
+            handle.flush()
+
+        call(source, fill)
+        yield Path(handle.name)
+
+
+def _copy_within(source: ObjectPath, target: ObjectPath) -> bool:
+    """Copy an object within its bucket unless the target is there; True when this call did it, or an earlier request
+    of it may have: the caller compares the bytes."""
+    _check_conditions(target)
+    try:
+        call(target, lambda store: store.copy(source.key, target.key, overwrite=False))
+    except (AlreadyExistsError, PreconditionError):
+        found = _look(target)
+        if found is not None and not found.is_empty:
+            return False
+        return _create(target, read(source))
+    return True
+
+
+def take_away(path: ObjectPath, data: bytes) -> bool:
+    try:
+        there, found = _get(path)
+    except FileNotFoundError:
+        return False
+    return there == data and _exchange(path, b"", found)
+
+
+def put_back_taken(folder: ObjectPath) -> None:
+    pass
