@@ -1,0 +1,185 @@
+"""What the storage port promises, on files, in memory, and on an object store that fails; the same cases run on real
+servers in tests/stores."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.faulty_store import FAULTS, FaultyStore, UnsafeStore, seeded, use_store
+from tests.support.port_suite import PortSuite
+from tidegate.core import storage
+from tidegate.core.storage import ObjectPath, stores
+from tidegate.core.storage.faults import StoreError, name_cause
+
+
+class TestFiles(PortSuite):
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        return tmp_path / "root"
+
+
+class TestMemory(PortSuite):
+    @pytest.fixture
+    def root(self, monkeypatch: pytest.MonkeyPatch) -> Path:
+        return use_store(monkeypatch, FaultyStore()) / "pre fix"
+
+
+@pytest.mark.parametrize("seed", range(4))
+class TestFaults(PortSuite):
+    """A third of all requests fail."""
+
+    @pytest.fixture
+    def root(self, monkeypatch: pytest.MonkeyPatch, seed: int) -> Path:
+        return use_store(monkeypatch, FaultyStore(seeded(seed, 0.33))) / "prefix"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FaultyStore:
+    made = FaultyStore()
+    use_store(monkeypatch, made)
+    return made
+
+
+ROOT = ObjectPath("s3://bucket/state")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("number", range(1, 4))
+def test_a_writer_knows_its_own_write_after_any_one_fault(store: FaultyStore, fault: str, number: int) -> None:
+    storage.put_if_absent(ROOT / "first", b"1")  # the conditions are checked with it
+    start = len(store.requests)
+    store.choose = lambda name, at: fault if at == start + number else None
+    assert storage.put_if_absent(ROOT / "token", b"mine") is True
+    assert storage.put_if_absent(ROOT / "token", b"other") is False
+    storage.replace(ROOT / "token", b"newer")
+    assert storage.take_away(ROOT / "token", b"mine") is False
+    assert storage.take_away(ROOT / "token", b"newer") is True
+    assert storage.put_if_absent(ROOT / "token", b"again") is True
+    assert storage.read(ROOT / "token") == b"again"
+
+
+def test_a_write_that_another_replaced_before_its_reply_was_lost_counts(store: FaultyStore) -> None:
+    """The reply is lost; before the writer can look, another process takes the object away on purpose."""
+    storage.put_if_absent(ROOT / "first", b"1")
+
+    def choose(name: str, number: int) -> str | None:
+        if name == "put" and number == at:
+            return "lost reply"
+        if number == at + 1:  # the repetition of the request: the other process comes before it
+            store.choose = lambda name, number: None
+            storage.replace(ROOT / "token", b"replaced")
+        return None
+
+    at = len(store.requests) + 1
+    store.choose = choose
+    assert storage.put_if_absent(ROOT / "token", b"mine") is True
+    assert storage.read(ROOT / "token") == b"replaced"
+
+
+def test_a_request_that_arrives_late_does_not_bring_old_bytes_back(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that timed out is carried out after its repetition and after the next write."""
+    storage.put_if_absent(ROOT / "note", b"0")
+    late: list[tuple[object, ...]] = []
+    real = store.put
+
+    def put(path: str, file: object, **more: object) -> object:
+        if not late:
+            late.append((path, file, more))
+            raise_timeout()
+        return real(path, file, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "put", put)
+    storage.replace(ROOT / "note", b"1")
+    storage.replace(ROOT / "note", b"2")
+    path, file, more = late[0]
+    with pytest.raises(Exception, match=r"(?i)precondition|match"):
+        real(path, file, **more)  # type: ignore[arg-type]
+    assert storage.read(ROOT / "note") == b"2"
+
+
+def raise_timeout() -> None:
+    from obstore.exceptions import GenericError
+
+    raise GenericError("HTTP error: operation timed out")
+
+
+@pytest.mark.parametrize("ignores", ["create", "exchange"])
+def test_a_store_that_ignores_conditions_is_refused(monkeypatch: pytest.MonkeyPatch, ignores: str) -> None:
+    store = UnsafeStore(ignores)
+    use_store(monkeypatch, store)
+    for _ in range(2):
+        with pytest.raises(StoreError) as caught:
+            storage.put_if_absent(ROOT / "token", b"mine")
+        named = name_cause(caught.value, ROOT)
+        assert named is not None
+        assert (named.code, named.exit_code) == ("STORE_UNSAFE", 64)
+        assert "s3://bucket" in str(named)
+    assert storage.list_tree(ObjectPath("s3://bucket")) == [], "the probe is removed, and nothing was written"
+
+
+def test_a_store_that_does_not_answer_is_named_after_a_limit(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(stores, "_FIRST_PAUSE_SECONDS", 0.01)
+    for fault in ("throttled", "lost request"):
+        store.choose = lambda name, number, fault=fault: fault  # type: ignore[misc]
+        for act in (storage.read, storage.list_names, storage.exists):
+            with pytest.raises(StoreError) as caught:
+                act(ROOT / "token")
+            named = name_cause(caught.value, ROOT)
+            assert named is not None
+            assert (named.code, named.exit_code, named.retry) == ("STORAGE_FAILED", 75, True)
+            assert "secret" not in str(named), "an address can have a signature in it"
+            assert "s3://bucket/state/token" in str(named)
+    assert len(store.requests) > 10, "each was repeated"
+
+
+def test_what_may_not_be_done_is_not_repeated(store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from obstore.exceptions import GenericError, PermissionDeniedError
+
+    refusals = [
+        PermissionDeniedError("Server returned non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>"),
+        GenericError("Server returned non-2xx status code: 400 Bad Request: <Code>ExpiredToken</Code>"),
+        GenericError("Server returned non-2xx status code: 301 Moved Permanently: <Code>PermanentRedirect</Code>"),
+    ]
+    for number, refusal in enumerate(refusals, 1):
+
+        def refuse(name: str, at: int, refusal: Exception = refusal) -> str | None:
+            raise refusal
+
+        store.choose = refuse
+        with pytest.raises(StoreError) as caught:
+            storage.read(ROOT / "token")
+        named = name_cause(caught.value, ROOT)
+        assert named is not None
+        assert (named.code, named.exit_code) == ("STORE_REFUSED", 64)
+        assert len(store.requests) == number
+
+
+def test_no_call_of_the_operating_system_takes_a_path_of_a_store(tmp_path: Path) -> None:
+    for act in (ROOT.exists, ROOT.mkdir, ROOT.read_bytes, lambda: list(ROOT.iterdir()), lambda: os.listdir(ROOT)):
+        with pytest.raises(TypeError, match="on an object store"):
+            act()
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths_of_stores_behave_as_paths() -> None:
+    path = storage.parse_path("s3://bucket/a/b c.json")
+    assert isinstance(path, ObjectPath)
+    assert (path.scheme, path.bucket, path.key) == ("s3", "bucket", "a/b c.json")
+    assert str(path.parent / ".x") == "s3://bucket/a/.x"
+    assert str(Path("/project") / path) == "s3://bucket/a/b c.json"
+    assert path.relative_to(ObjectPath("s3://bucket")) == Path("a/b c.json")
+    assert type(path.relative_to(ObjectPath("s3://bucket"))) is not ObjectPath
+    assert not path.is_relative_to(Path("/project"))
+    assert path.is_absolute()
+    assert storage.parse_path("data/x") == Path("data/x")
+    assert not isinstance(storage.parse_path("http://x/y"), ObjectPath)
+    assert {str(one) for one in itertools.islice(path.parents, 2)} == {"s3://bucket/a", "s3://bucket"}
