@@ -13,7 +13,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from obstore.exceptions import (
     AlreadyExistsError,
@@ -30,7 +30,7 @@ from tidegate.core.errors import Caught
 from tidegate.core.storage.faults import StoreError
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+    from obstore.store import ObjectStore, RetryConfig
 
     from tidegate.core.storage.object_path import ObjectPath
 
@@ -44,7 +44,10 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _ANSWER_SECONDS = 60
 """How long one request may take, with its body."""
 
-_CLIENT: ClientConfig = {"connect_timeout": "5 seconds", "timeout": f"{_ANSWER_SECONDS} seconds"}
+_SETTINGS: Any = {"connect_timeout": "5 seconds", "timeout": f"{_ANSWER_SECONDS} seconds"}
+"""Given as settings of the store: ``client_options`` would replace those of the environment, such as a proxy or
+``AWS_ALLOW_HTTP``."""
+
 _NO_RETRY: RetryConfig = {"max_retries": 0}
 """Requests are repeated here, by :func:`call`: a conditional write that the library repeats by itself could not be
 told from that of another process."""
@@ -57,11 +60,12 @@ _TEMPORARY = (408, 409, 425, 429)
 def open_store(scheme: str, bucket: str) -> ObjectStore:
     """The client of a bucket."""
     if scheme == "s3":
-        config = {"copy_if_not_exists": "multipart"}  # no S3 server is known that has a condition on a plain copy
-        return S3Store(bucket, config=config, client_options=_CLIENT, retry_config=_NO_RETRY)  # type: ignore[arg-type]
+        # No S3 server is known that has a condition on a plain copy.
+        settings: Any = {**_SETTINGS, "copy_if_not_exists": "multipart"}
+        return S3Store(bucket, config=settings, retry_config=_NO_RETRY)
     if scheme == "gs":
-        return GCSStore(bucket, client_options=_CLIENT, retry_config=_NO_RETRY)
-    return AzureStore(bucket, client_options=_CLIENT, retry_config=_NO_RETRY)
+        return GCSStore(bucket, config=_SETTINGS, retry_config=_NO_RETRY)
+    return AzureStore(bucket, config=_SETTINGS, retry_config=_NO_RETRY)
 
 
 def call(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
