@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
-import signal
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -29,18 +27,10 @@ from pathlib import Path
 
 from tools.console import REPO_ROOT, ToolError, run_main, say
 from tools.jars import GROUPS, ensure_jars
-from tools.processes import (
-    choose_free_port,
-    is_port_used,
-    read_start_ticks,
-    refuse_used_port,
-    start_process,
-    tail_log,
-    wait_until,
-)
+from tools.local_server import LocalServer
+from tools.processes import choose_free_port
 
 DEFAULT_FOLDER = REPO_ROOT / ".kafka"
-READY_TIMEOUT_SECONDS = 90
 JVM_OPTIONS = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -78,57 +68,53 @@ rootLogger.appenderRef.out.ref=out
 
 
 @dataclass
-class Broker:
+class Broker(LocalServer):
     """A broker that runs in ``folder``; made by :func:`start_broker` or :func:`find_broker`."""
 
-    folder: Path
-    port: int
-    pid: int
-    start_ticks: int
-    tied: bool
     overrides: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
+
+    TITLE = "the Kafka broker"
+    NOTE = "broker.json"
+    PORT_FIX = "end that program, or choose another port: KAFKA_PORT=9192 make run"
 
     @property
     def bootstrap_servers(self) -> str:
         """What clients connect to."""
         return f"127.0.0.1:{self.port}"
 
-    @property
-    def log_path(self) -> Path:
-        """Where the broker writes what it does."""
-        return self.folder / "server.log"
+    def launch(self) -> None:
+        """Format the storage of a new broker, then start it."""
+        ensure_jars(["kafka-broker"])
+        java = shutil.which("java")
+        if java is None:
+            raise ToolError("no `java` on PATH", "install Java 17 (Debian: apt install openjdk-17-jre-headless)")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        properties = _write_settings(self.folder, self.port, self.overrides)
+        base = [java, *JVM_OPTIONS, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+        base += ["-cp", str(GROUPS["kafka-broker"].folder / "*")]
+        if not (self.folder / "data" / "meta.properties").exists():
+            identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            if identity.startswith("-"):
+                identity = "A" + identity[1:]  # or it would be taken for an option
+            done = subprocess.run(
+                [*base, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)],
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                said = f"{done.stdout}{done.stderr}"
+                raise ToolError(f"the broker's storage in {self.folder} cannot be formatted:\n{said}")
+        self.run_program([*base, "kafka.Kafka", str(properties)])
 
-    def is_running(self) -> bool:
-        """Whether this very process still runs."""
-        if self.process is not None:
-            self.process.poll()
-        return read_start_ticks(self.pid) == self.start_ticks
+    def answers(self) -> bool:
+        """Whether it lists its brokers."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
 
-    def stop(self, timeout_seconds: float = 20) -> None:
-        """An orderly end; a broker that takes longer than ``timeout_seconds`` is killed."""
-        if self.is_running():
-            os.kill(self.pid, signal.SIGTERM)
-            if not wait_until(lambda: not self.is_running(), timeout_seconds):
-                self.kill()
-        self._forget()
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash would end it. The data stay; :meth:`restart` goes on with them."""
-        if self.is_running():
-            os.kill(self.pid, signal.SIGKILL)
-            wait_until(lambda: not self.is_running(), 10)
-        self._forget()
-
-    def restart(self) -> None:
-        """Starts a broker that was stopped or killed again: same data, same port, same overrides."""
-        again = start_broker(self.folder, self.port, overrides=self.overrides, tied=self.tied)
-        self.pid, self.start_ticks, self.process = again.pid, again.start_ticks, again.process
-
-    def _forget(self) -> None:
-        # A killed JVM holds its port until its last thread has ended.
-        wait_until(lambda: not is_port_used(self.port), 10)
-        (self.folder / "broker.json").unlink(missing_ok=True)
+        with contextlib.suppress(KafkaException):
+            client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0}, logger=_SILENT)
+            return bool(client.list_topics(timeout=2).brokers)
+        return False
 
 
 def start_broker(
@@ -139,72 +125,12 @@ def start_broker(
     ``port`` None: a free one. ``overrides`` are server.properties settings. ``tied``: it dies with the calling thread.
     Raises :class:`ToolError` when the port is taken, a broker runs in ``folder`` already, or it does not come up.
     """
-    ensure_jars(["kafka-broker"])
-    folder = folder.resolve()
-    if find_broker(folder) is not None:
-        raise ToolError(f"a broker is running in {folder} already", "python -m tools.broker stop")
-    tries = 1 if port is not None else 3  # somebody may take a free port between the look and the use
-    for attempt in range(tries):
-        chosen = port if port is not None else choose_free_port()
-        refuse_used_port(
-            chosen, "the Kafka broker", "end that program, or choose another port: KAFKA_PORT=9192 make run"
-        )
-        try:
-            return _start_on(folder, chosen, dict(overrides or {}), tied)
-        except ToolError:
-            if attempt == tries - 1 or "Address already in use" not in tail_log(folder / "server.log"):
-                raise
-    raise AssertionError("unreachable")
+    return Broker.start_in(folder, port, tied, overrides=dict(overrides or {}))
 
 
 def find_broker(folder: Path = DEFAULT_FOLDER) -> Broker | None:
     """The broker that runs in ``folder``, if one does."""
-    try:
-        noted = json.loads((folder / "broker.json").read_text())
-    except (OSError, ValueError):
-        return None
-    broker = Broker(folder.resolve(), noted["port"], noted["pid"], noted["start_ticks"], False, noted["overrides"])
-    return broker if broker.is_running() else None
-
-
-def _start_on(folder: Path, port: int, overrides: dict[str, str], tied: bool) -> Broker:
-    java = shutil.which("java")
-    if java is None:
-        raise ToolError("no `java` on PATH", "install Java 17 (Debian: apt install openjdk-17-jre-headless)")
-    folder.mkdir(parents=True, exist_ok=True)
-    properties = _write_settings(folder, port, overrides)
-    log_path = folder / "server.log"
-    base = [java, *JVM_OPTIONS, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
-    base += ["-cp", str(GROUPS["kafka-broker"].folder / "*")]
-    if not (folder / "data" / "meta.properties").exists():
-        identity = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if identity.startswith("-"):
-            identity = "A" + identity[1:]  # or it would be taken for an option
-        done = subprocess.run(
-            [*base, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise ToolError(f"the broker's storage in {folder} cannot be formatted:\n{done.stdout}{done.stderr}")
-    process = start_process([*base, "kafka.Kafka", str(properties)], log_path, cwd=folder, tied=tied)
-    ticks = read_start_ticks(process.pid)
-    broker = Broker(folder, port, process.pid, ticks or 0, tied, overrides, process)
-    try:
-        if not wait_until(lambda: not broker.is_running() or _answers(broker), READY_TIMEOUT_SECONDS, 0.1):
-            raise ToolError(f"the Kafka broker did not answer in {READY_TIMEOUT_SECONDS} s:\n{tail_log(log_path)}")
-        if not broker.is_running():
-            raise ToolError(
-                f"the Kafka broker ended at once:\n{tail_log(log_path)}",
-                f"read {log_path}; remove {folder} to start afresh",
-            )
-    except BaseException:
-        broker.kill()
-        raise
-    (folder / "broker.json").write_text(
-        json.dumps({"pid": broker.pid, "start_ticks": broker.start_ticks, "port": port, "overrides": overrides})
-    )
-    return broker
+    return Broker.find(folder)
 
 
 def _write_settings(folder: Path, port: int, overrides: Mapping[str, str]) -> Path:
@@ -221,16 +147,6 @@ def _write_settings(folder: Path, port: int, overrides: Mapping[str, str]) -> Pa
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     (folder / "log4j2.properties").write_text(_LOGGING)
     return path
-
-
-def _answers(broker: Broker) -> bool:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    with contextlib.suppress(KafkaException):
-        client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}, logger=_SILENT)
-        return bool(client.list_topics(timeout=2).brokers)
-    return False
 
 
 def _make_silent_logger() -> object:
