@@ -87,5 +87,5 @@ lock: setup ## resolve requirements.lock, docker/requirements.lock and tools/jar
 	@$(VENV_PYTHON) -m tools.jars lock
 
 clean: stop ## remove what runs and tests leave behind (data, state, logs); .venv and jars stay
-	@rm -rf data .airflow .kafka .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build spark-warehouse metastore_db derby.log
+	@rm -rf data .airflow .kafka .s3 .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

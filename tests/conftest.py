@@ -21,8 +21,10 @@ from tests.recovery.small_disk import why_no_mount
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.object_servers import Bucket
     from tests.support.topics import Topics
     from tools.broker import Broker
+    from tools.object_servers import AzureServer, S3Server
 
 # Both go by the wall clock: on a machine that is busy with other tests a property would fail for nothing.
 settings.register_profile("tidegate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -83,6 +85,41 @@ def topics(kafka_broker: Broker) -> Topics:
     from tests.support.topics import Topics
 
     return Topics(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server for the session. A test that stops it must restart it before it ends."""
+    from tests.support.object_servers import running_s3_server
+
+    with running_s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A bucket of the test's own; the environment leads to its server."""
+    from tests.support.object_servers import make_bucket
+
+    return make_bucket(s3_server, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """A real Azure Blob server for the session."""
+    from tools.object_servers import AzureServer
+
+    server = AzureServer.start_in(tmp_path_factory.mktemp("azure"), None, True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def azure_container(azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A container of the test's own; the environment leads to its server."""
+    from tests.support.object_servers import make_bucket
+
+    return make_bucket(azure_server, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ LANES = {
     "protocol": ("unit", "model", "spark"),
     "commands": ("e2e", "airflow"),
     "failures": ("recovery", "cluster", "kafka"),
-    "streams": ("streams",),
+    "streams": ("streams", "stores"),
 }
 """The folders of tests in lanes that run concurrently, each in one process, with about the same CPU time. Four on two
 cores: tests of services and of processes that are killed or frozen wait as much as they work."""
@@ -76,7 +76,9 @@ def list_steps(what: str) -> list[list[Step]]:
         return [[("first half", first), ("second half", [*pytest, "tests/unit", *others])]]
     if what == "all":
         lanes = [(lane, [*pytest, *folders]) for lane, folders in list_test_folders().items()]
-        return [*lint, lanes, [("errors seen", [python, "-m", "tools.errors_seen"])]]
+        # Built beside the tests, so that those which need it seldom wait.
+        servers = ("object servers", [python, "-m", "tools.object_servers", "build"])
+        return [*lint, [servers, *lanes], [("errors seen", [python, "-m", "tools.errors_seen"])]]
     raise ToolError(f"unknown checks: {what!r}", "python -m tools.check all|lint|unit")
 
 

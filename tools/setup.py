@@ -30,7 +30,7 @@ _UV_PIP = [str(VENV / "bin" / "uv"), "pip"]
 STAMP = VENV / ".setup-stamp.json"
 PACKAGE_INPUTS = ("requirements.lock", "tools/bootstrap.lock")
 NEEDED_BYTES = 4_000_000_000
-"""2.3 GB for .venv and jars, the rest for what uv unpacks on the way and for the first runs."""
+"""2.4 GB for .venv and jars, the rest for what uv unpacks on the way and for the first runs."""
 JAVA_HINT = "install Java 17: Debian/Ubuntu `apt install openjdk-17-jre-headless`, macOS `brew install openjdk@17`"
 PYTHON_HINT = "install Python 3.11: Debian/Ubuntu `apt install python3.11 python3.11-venv`, or uv python install 3.11"
 
@@ -71,7 +71,7 @@ def _install_packages() -> None:
     pip = [str(VENV_PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     _run([*pip, "--require-hashes", "-r", "tools/bootstrap.lock"], "uv", fix=network)
     count = len(re.findall(r"^\S+==", (REPO_ROOT / "requirements.lock").read_text(), re.MULTILINE))
-    say(f"setup: installing {count} packages of requirements.lock (1.7 GB; a minute or more the first time)")
+    say(f"setup: installing {count} packages of requirements.lock (2.1 GB; a minute or more the first time)")
     # No build isolation: source packages are built with the locked setuptools, not with whatever is newest today.
     target = ["--python", str(VENV_PYTHON), "--no-build-isolation"]
     _run(

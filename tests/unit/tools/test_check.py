@@ -35,7 +35,7 @@ def test_all_is_lint_and_tests() -> None:
         ["reference docs"],
         ["bundle of the pages"],
         ["compose file"],
-        ["protocol", "commands", "failures", "streams"],
+        ["object servers", "protocol", "commands", "failures", "streams"],
         ["errors seen"],
     ]
 

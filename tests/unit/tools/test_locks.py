@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from importlib.metadata import version
@@ -39,6 +40,20 @@ def test_every_package_is_hashed_and_no_address_is_written_down(name: str) -> No
     assert "://" not in text
     for block in re.split(r"\n(?=\S)", text.strip()):
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block.splitlines()[0]
+
+
+@pytest.mark.parametrize("folder", ["tools/azurite", "ui"])
+def test_every_npm_package_is_hashed_and_no_address_is_written_down(folder: str) -> None:
+    packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
+    assert [name for name, one in packages.items() if name and not one.get("integrity")] == []
+    assert [name for name, one in packages.items() if "resolved" in one] == []
+
+
+def test_every_go_module_of_the_s3_server_is_hashed() -> None:
+    required = re.findall(r"^(?:require)?\s+(\S+) (v\S+)", (ROOT / "tools/versitygw/go.mod").read_text(), re.MULTILINE)
+    hashed = re.findall(r"^(\S+) (v\S+) h1:", (ROOT / "tools/versitygw/go.sum").read_text(), re.MULTILINE)
+    assert "github.com/versity/versitygw" in dict(required)
+    assert set(required) - set(hashed) == set()
 
 
 def test_installed_packages_are_the_locked_ones() -> None:
