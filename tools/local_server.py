@@ -134,9 +134,7 @@ class LocalServer(ABC):
         noted = {one.name: getattr(self, one.name) for one in fields(self)}
         for name in ("folder", "tied", "process"):
             del noted[name]
-        note = self.folder / self.NOTE
-        note.touch(mode=0o600)  # it can have the server's secret
-        note.write_text(json.dumps(noted))
+        (self.folder / self.NOTE).write_text(json.dumps(noted))
 
     def _forget(self) -> None:
         # A killed process holds its port until its last thread has ended.

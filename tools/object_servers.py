@@ -38,8 +38,9 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email.utils import formatdate
+from functools import cached_property
 from pathlib import Path
 
 from tools.console import REPO_ROOT, ToolError, run_main, say
@@ -122,10 +123,18 @@ def _find_node() -> str:
 class ObjectServer(LocalServer):
     """An object store on this machine, with credentials of its own."""
 
-    secret: str = field(default_factory=lambda: b64encode(secrets.token_bytes(32)).decode(), kw_only=True, repr=False)
-
     NOTE = "server.json"
     READY_TIMEOUT_SECONDS = 30
+
+    @cached_property
+    def secret(self) -> str:
+        """Its secret key, kept with its data: clients that have it can use the next process too."""
+        path = self.folder / "secret"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            path.write_text(b64encode(secrets.token_bytes(32)).decode())
+        return path.read_text()
 
     @property
     def endpoint(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +19,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from tests.support.object_servers import Bucket, enter_environment, make_bucket, running_s3_server
 from tidegate.core.storage.stores import open_store
-from tools.object_servers import S3Server
+from tools.console import REPO_ROOT
+from tools.object_servers import S3Server, has_attributes
+from tools.processes import choose_free_port, wait_until
 
 RACERS = 50
 
@@ -135,6 +139,52 @@ def test_a_killed_server_comes_back_with_its_objects_on_its_port(
         with pytest.raises(AlreadyExistsError):
             obstore.put(bucket.client, "a/key", b"2", mode="create")
         assert requests.counts() == Counter(PutObject=1)
+
+
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    script = """
+import sys, time
+from pathlib import Path
+from tests.support.object_servers import running_s3_server
+with running_s3_server(Path(sys.argv[1])) as server:
+    print(server.folder, flush=True)
+    time.sleep(600)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, cwd=REPO_ROOT, stdout=subprocess.PIPE, text=True) as starter:
+        try:
+            assert starter.stdout is not None
+            folder = Path(starter.stdout.readline().strip())
+            assert S3Server.find(folder) is not None
+        finally:
+            starter.kill()
+    assert wait_until(lambda: S3Server.find(folder) is None, 10)
+
+
+def test_the_server_of_the_command_line_keeps_its_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_attributes(tmp_path):
+        pytest.skip("no extended attributes here")
+    command = [sys.executable, "-m", "tools.object_servers"]
+    place = ["--dir", str(tmp_path), "--port", str(choose_free_port())]
+
+    def call(action: str) -> str:
+        return subprocess.run([*command, action, *place], cwd=REPO_ROOT, capture_output=True, text=True).stdout.strip()
+
+    try:
+        assert call("status") == "not running"
+        assert call("start") == call("start") == call("status") == f"running at http://127.0.0.1:{place[-1]}"
+        server = S3Server.find(tmp_path)
+        assert server is not None
+        bucket = make_bucket(server, monkeypatch)
+        obstore.put(bucket.client, "a/key", b"1")
+    finally:
+        call("stop")
+    assert call("status") == "not running"
+    try:
+        call("start")  # a client has the credentials of the first process
+        assert read(bucket, "a/key") == b"1"
+    finally:
+        call("stop")
 
 
 def test_a_developers_own_store_stays_out_of_the_tests(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
