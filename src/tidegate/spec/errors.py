@@ -58,6 +58,6 @@ FILE_FAULTS = {
     "every fault is listed with its line",
     "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or is in a `pipeline.yaml`, "
     "where the environment is not filled in; write it in `tidegate.yaml` as `${VAR}`",
-    "STORAGE_NOT_SUPPORTED": "a path is a URI; only folders of the local file system are supported",
+    "STORAGE_NOT_SUPPORTED": "a path is a URI of a kind that is not supported there",
 }
 """Codes of faults of files: they are raised together as one SpecError (exit code 64), with the lines as message."""

@@ -20,7 +20,7 @@ from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
 from tidegate.spec.model import build_model
 from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectSpec
 from tidegate.spec.option_checks import check_client_options
-from tidegate.spec.source_checks import describe_unusable_path, is_uri
+from tidegate.spec.source_checks import describe_unusable_path, describe_unusable_place, is_uri
 from tidegate.spec.spark_settings import check_packages, check_spark_conf, parse_master
 from tidegate.spec.yaml_file import parse_document
 
@@ -39,20 +39,24 @@ class Project:
     root: Path
     spec: ProjectSpec
 
+    def place(self, text: str) -> Path:
+        """The folder, or the prefix of an object store, that a path of ``tidegate.yaml`` or of a spec means."""
+        return self.root / storage.parse_path(text)
+
     @property
     def warehouse(self) -> Path:
         """Folder of the tables."""
-        return self.root / self.spec.warehouse
+        return self.place(self.spec.warehouse)
 
     @property
     def state(self) -> Path:
         """Folder of checkpoints, staging, run reports and leases."""
-        return self.root / self.spec.state
+        return self.place(self.spec.state)
 
     @property
     def quarantine(self) -> Path:
         """Folder of the quarantine tables."""
-        return self.root / self.spec.quarantine
+        return self.place(self.spec.quarantine)
 
     @property
     def jobs(self) -> Path:
@@ -70,7 +74,7 @@ class Project:
 
     def table_at(self, path: str) -> Path:
         """The folder that ``table.path`` of a spec means."""
-        return Path(os.path.normpath(self.root / path))
+        return storage.normalise(self.place(path))
 
     def _named_table(self, name: str) -> Path | None:
         """The folder that the spec of pipeline ``name`` names, None for its own place in the warehouse."""
@@ -166,13 +170,14 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> Iterator[
     folders: dict[str, Path] = {}
     for key in ("warehouse", "state", "quarantine"):
         value, shown = getattr(spec, key), document.show((key,))
-        if is_uri(value):
-            message = f"{shown} is a URI; only folders of the local file system are supported"
+        if key == "state" and is_uri(value):
+            message = f"the path is a URI; the state is kept on a local file system: {shown}"
             yield Finding((key,), message, f"write a path: {key}: data/{key}", STORAGE_NOT_SUPPORTED)
-        elif unusable := describe_unusable_path(value):
-            yield Finding((key,), f"the path {unusable}: {shown}", "use a plain name")
+        elif unusable := describe_unusable_place(value):
+            what, fix, code = unusable
+            yield Finding((key,), f"the path {what}: {shown}", fix or f"write a path: {key}: data/{key}", code)
         else:
-            folders[key] = Path(os.path.normpath(root / value))
+            folders[key] = storage.normalise(root / storage.parse_path(value))
     yield from _check_apart(folders)
     yield from _check_values(document, spec)
     yield from check_settings(spec.maintenance)
@@ -228,27 +233,25 @@ def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str])
     A table needs its own folder: readers would read other files there as rows.
     """
     here, value = ("table", "path"), spec.table.path or ""
-    if is_uri(value):
-        message = f"{value!r} is a URI; only folders of the local file system are supported"
-        return [Finding(here, message, "write a path", STORAGE_NOT_SUPPORTED)]
-    if unusable := describe_unusable_path(value):
-        return [Finding(here, f"the path {unusable}", "use a plain name")]
+    if unusable := describe_unusable_place(value):
+        what, fix, code = unusable
+        return [Finding(here, f"the path {what}", fix, code)]
     path = project.table_at(value)
     others = {f"the table of pipeline {name}": project.paths(name).table for name in names if name != spec.name}
     others |= {"state": project.state, "quarantine": project.quarantine, "jobs": project.jobs}
     for name, source in spec.file_sources.items():
         top = re.split(r"[*?\[{]", source.path)[0]
-        others[f"the path of source {name}"] = project.root / top
+        others[f"the path of source {name}"] = project.place(top)
     # In the warehouse, but not all of it.
     within = {"the project": project.root, "the warehouse": project.warehouse}
     found = [
         f"{path} and {what} ({other}) are inside of one another"
-        for what, other in ((what, Path(os.path.normpath(other))) for what, other in others.items())
+        for what, other in ((what, storage.normalise(other)) for what, other in others.items())
         if path.is_relative_to(other) or other.is_relative_to(path)
     ]
     found += [
         f"{path} holds {what} ({other})"
-        for what, other in ((what, Path(os.path.normpath(other))) for what, other in within.items())
+        for what, other in ((what, storage.normalise(other)) for what, other in within.items())
         if other.is_relative_to(path)
     ]
     return [Finding(here, message, "name the folder of this table alone") for message in found[:1]]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
+from tidegate.core import storage
 from tidegate.spec.ddl import Column, DdlError, is_infer, parse_ddl, read_columns
 from tidegate.spec.document import Finding, KeyPath, names_variable
 from tidegate.spec.encodings import is_wide
@@ -62,6 +63,23 @@ def describe_unusable_path(text: str, *, may_be_pattern: bool = False) -> str | 
     if text.startswith("~"):
         return "starts with ~, which is not expanded"
     return None
+
+
+def describe_unusable_place(text: str) -> tuple[str, str, str] | None:
+    """Why a folder, or a prefix of an object store, cannot be used, with a fix and the code of the fault; None when it
+    can."""
+    path = storage.parse_path(text)
+    if isinstance(path, storage.ObjectPath):
+        example = f"write {path.scheme}://bucket/prefix"
+        if not path.bucket:
+            return "names no bucket", example, "BAD_SPEC"
+        if not path.is_plain:
+            return "has `..` in it, which a store takes for a name", example, "BAD_SPEC"
+    elif is_uri(text):
+        supported = ", ".join(f"{scheme}://" for scheme in storage.SCHEMES)
+        return f"is a URI, and only {supported} and local paths are supported", "", STORAGE_NOT_SUPPORTED
+    unusable = describe_unusable_path(text)
+    return None if unusable is None else (unusable, "use a plain name", "BAD_SPEC")
 
 
 def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Finding]:

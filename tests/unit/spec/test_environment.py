@@ -145,7 +145,7 @@ def test_faults_name_the_variable_and_the_nearest_one(tmp_path: Path) -> None:
         ),
         "environment variable TIDEGATE__STATE": (
             "state",
-            "'${TIDEGATE__STATE}' is a URI; only folders of the local file system are supported; "
+            "the path is a URI; the state is kept on a local file system: '${TIDEGATE__STATE}'; "
             "${TIDEGATE__STATE} is 's3a://bucket/state'",
             "write a path: state: data/state",
         ),
@@ -171,7 +171,7 @@ def test_a_variable_with_a_wrong_value_is_shown_unless_it_may_be_a_secret(tmp_pa
         "'${EXPIRY}' is not a duration; ${EXPIRY} is 'soon'",
         "the master '${MASTER:-lokal}' is none of local[N], spark://HOST:PORT, k8s://URL or yarn; "
         "${MASTER:-lokal} is 'lokal'",
-        "'${DB_TOKEN}' is a URI; only folders of the local file system are supported",
+        "the path is a URI, and only s3://, gs://, az:// and local paths are supported: '${DB_TOKEN}'",
     ]
     assert CANARY not in json.dumps(error.to_dict())
 
@@ -211,7 +211,7 @@ def test_a_plain_word_of_the_environment_is_left_in_a_sentence(tmp_path: Path) -
     """`local` is a master, and a word of what is said about a folder."""
     text = "version: 1\nspark: {master: '${MASTER}'}\nwarehouse: s3a://bucket/tables\n"
     told = str(refuse(tmp_path, text, MASTER="local"))
-    assert "only folders of the local file system are supported" in told
+    assert "and local paths are supported" in told
     secret = str(refuse(tmp_path, "version: 1\nkafka: {options: {sasl.pasword: '${WORD}'}}\n", WORD="canary"))
     assert "canary" not in secret
 

@@ -106,7 +106,7 @@ BAD_SPEC: 8 faults in tidegate.yaml
   tidegate.yaml:2: warehose: unknown key 'warehose'
       fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow, ui, \
 maintenance, alerts
-  tidegate.yaml:3: state: 's3a://bucket/state' is a URI; only folders of the local file system are supported
+  tidegate.yaml:3: state: the path is a URI; the state is kept on a local file system: 's3a://bucket/state'
       fix: write a path: state: data/state
   tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set
       fix: export NOT_SET=..., or write ${NOT_SET:-default}
@@ -146,7 +146,9 @@ def test_other_storage_is_refused_by_key(tmp_path, key, uri):
 
 def test_a_uri_from_the_environment_is_not_shown(tmp_path):
     (fault,) = faults_of(tmp_path, "warehouse: ${W}\n", W="s3a://user:canary-77@bucket/x")
-    assert fault.startswith("1: warehouse: '${W}' is a URI")
+    assert fault.startswith(
+        "1: warehouse: the path is a URI, and only s3://, gs://, az:// and local paths are supported: '${W}'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,3 +209,24 @@ def test_a_project_file_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "tidegate.yaml").touch(0o000)
     with not_writable(tmp_path), pytest.raises(UsageError, match=r"BAD_PROJECT: tidegate\.yaml cannot be read: Perm"):
         load_project(tmp_path)
+
+
+def test_tables_and_quarantine_may_be_on_an_object_store(tmp_path):
+    project = load(tmp_path, "version: 1\nwarehouse: s3://lake/tables/\nquarantine: az://lake/quarantine\n")
+    assert str(project.paths("orders").table) == "s3://lake/tables/orders"
+    assert str(project.paths("orders").quarantine) == "az://lake/quarantine/orders"
+    assert str(project.table_at("gs://other/x")) == "gs://other/x"
+    assert project.table_at("../x") == tmp_path.parent / "x"
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("warehouse: s3://", "1: warehouse: the path names no bucket: 's3://'"),
+        ("warehouse: s3://b/a/../c", "1: warehouse: the path has `..` in it, which a store takes for a name"),
+        ("warehouse: s3://b/x\nquarantine: s3://b/x/q", "2: quarantine: quarantine and warehouse are inside of one"),
+        ("state: s3://b/x", "1: state: the path is a URI; the state is kept on a local file system: 's3://b/x'"),
+    ],
+)
+def test_a_path_of_a_store_that_cannot_be_used_is_refused(tmp_path, lines, fault):
+    assert faults_of(tmp_path, lines)[0].startswith(fault)

@@ -1,5 +1,6 @@
 """The storage port: everything that tidegate does with its state, staging, tables and quarantine, in the few operations
-that an object store has too. So far they are carried out on file systems.
+that an object store has too. A path that begins with ``s3://``, ``gs://`` or ``az://`` (:class:`ObjectPath`) selects the function of the
+same name in :mod:`tidegate.core.storage.objects`; any other one is of a file system.
 
 ==============================================  =======================================================
 here                                            on an object store
@@ -10,10 +11,12 @@ here                                            on an object store
 ``list_names``, ``list_folder``,                LIST of a prefix; folders do not exist, and making or
 ``list_folders``, ``list_tree``                 removing one does nothing
 ``put_if_absent``                               PUT If-None-Match, then GET and compare
-``replace``, ``create``, ``touch``              PUT
+``replace``, ``touch``                          HEAD or GET, then PUT If-Match
+``create``                                      PUT If-None-Match, when the block ends
 ``move``, ``place``, ``link``, ``clone``        copy, compare, and for a move delete the source
 ``is_same``                                     compare the ETags
 ``remove``, ``remove_tree``                     DELETE
+``take_away``                                   PUT If-Match of no bytes; what has none counts as absent
 ``set_modified``                                nothing: what was written has the time that it was given
 ``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
 ``address``, ``real_path``                      the URI
@@ -90,10 +93,11 @@ from tidegate.core.storage.files import (
     write_note,
 )
 from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
-from tidegate.core.storage.object_path import ObjectPath, is_object, parse_path
+from tidegate.core.storage.object_path import SCHEMES, ObjectPath, is_object, normalise, parse_path
 
 __all__ = [
     "COPY_SUFFIX",
+    "SCHEMES",
     "ObjectPath",
     "Stat",
     "UnreadableStateError",
@@ -120,6 +124,7 @@ __all__ = [
     "move",
     "name_cause",
     "name_failure",
+    "normalise",
     "name_java_cause",
     "not_permitted",
     "parse_path",

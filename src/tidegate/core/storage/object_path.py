@@ -40,6 +40,11 @@ class ObjectPath(PosixPath):
         """The key of the object, or the prefix without a slash at its end; empty for the bucket itself."""
         return "/".join(self.parts[2:])
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether no part is ``..``; a store would take it for a name."""
+        return ".." not in self.parts
+
     def __str__(self) -> str:
         return f"{self.parts[0]}//{'/'.join(self.parts[1:])}" if self.parts else "."
 
@@ -84,6 +89,11 @@ def parse_path(text: str | os.PathLike[str]) -> Path:
         return text
     name = os.fspath(text)
     return ObjectPath(name) if name.partition("://")[0] in SCHEMES and "://" in name else Path(name)
+
+
+def normalise(path: Path) -> Path:
+    """The path without ``.`` and ``..``; on an object store these are names, and nothing is to be done."""
+    return path if isinstance(path, ObjectPath) else Path(os.path.normpath(path))
 
 
 def is_object(path: object) -> bool:
