@@ -106,4 +106,5 @@ def use_store(patch: pytest.MonkeyPatch, store: Any, *, pause: float = 0.0) -> O
     patch.setattr(stores, "open_store", lambda scheme, bucket: store)
     patch.setattr(stores, "_FIRST_PAUSE_SECONDS", pause)
     patch.setattr(objects, "_checked", set())
+    stores._check_bucket.cache_clear()
     return ObjectPath("s3://bucket")

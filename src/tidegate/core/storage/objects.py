@@ -27,7 +27,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tidegate.core.storage.files import Stat
 from tidegate.core.storage.object_path import OPERATIONS, ObjectPath
-from tidegate.core.storage.stores import PATIENCE_SECONDS, call, give_up, refuse, refuse_unsafe
+from tidegate.core.storage.stores import PATIENCE_SECONDS, call, give_up, list_objects, refuse, refuse_unsafe
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -176,15 +176,8 @@ def _list(folder: ObjectPath) -> Iterator[ObjectPath]:
     def ask(store: ObjectStore) -> list[str]:
         return [one["path"] for page in store.list(_prefix(folder), chunk_size=1000) for one in page if one["size"]]
 
-    for key in _answer_of_list(folder, ask):
+    for key in list_objects(folder, ask):
         yield bucket / key
-
-
-def _answer_of_list(folder: ObjectPath, ask: Callable[[ObjectStore], Any]) -> Any:
-    try:
-        return call(folder, ask)
-    except FileNotFoundError as error:
-        raise refuse(folder, error.__cause__ if isinstance(error.__cause__, Exception) else error) from error
 
 
 def _list_right_in(folder: ObjectPath) -> tuple[list[str], list[str]]:
@@ -195,8 +188,7 @@ def _list_right_in(folder: ObjectPath) -> tuple[list[str], list[str]]:
         objects = [one["path"].rpartition("/")[2] for one in answer["objects"] if one["size"]]
         return objects, [one.rstrip("/").rpartition("/")[2] for one in answer["common_prefixes"]]
 
-    found: tuple[list[str], list[str]] = _answer_of_list(folder, ask)
-    return found
+    return list_objects(folder, ask)
 
 
 def list_names(folder: ObjectPath) -> list[str]:

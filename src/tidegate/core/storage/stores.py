@@ -28,11 +28,10 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from tidegate.core import errors
 from tidegate.core.errors import Caught
 from tidegate.core.storage.faults import StoreError
+from tidegate.core.storage.object_path import ObjectPath
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, RetryConfig
-
-    from tidegate.core.storage.object_path import ObjectPath
 
 R = TypeVar("R")
 
@@ -51,6 +50,17 @@ _SETTINGS: Any = {"connect_timeout": "5 seconds", "timeout": f"{_ANSWER_SECONDS}
 _NO_RETRY: RetryConfig = {"max_retries": 0}
 """Requests are repeated here, by :func:`call`: a conditional write that the library repeats by itself could not be
 told from that of another process."""
+
+_CODE = re.compile(r"<Code>(.*?)</Code>")
+_ABSENT = ("NoSuchKey", "BlobNotFound")
+"""What a store calls an object that is absent. Others are a missing bucket, and a server's word for an unknown user."""
+
+_CONDITION = (
+    *("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted"),
+    *("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "conditionNotMet"),
+)
+"""What a store says where the condition of a write does not hold, or where two writes meet. Other conflicts, as with a
+key that is the folder of another, do not end by themselves."""
 
 _TEMPORARY = (408, 409, 425, 429)
 """Answers of status 4xx that may change by themselves; any other one will not."""
@@ -84,9 +94,14 @@ def call(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
     while True:
         try:
             return _interruptible(lambda: act(open_store(path.scheme, path.bucket)))
-        except (AlreadyExistsError, PreconditionError):
+        except (AlreadyExistsError, PreconditionError) as error:
+            if _has_other_code(error, _CONDITION):
+                raise refuse(path, error) from error
             raise
         except FileNotFoundError as error:
+            if _has_other_code(error, _ABSENT):
+                raise refuse(path, error) from error
+            _check_bucket(path.scheme, path.bucket)
             raise FileNotFoundError(2, "No such object", str(path)) from error
         except AnyStoreError as error:
             if _is_final(error):
@@ -95,6 +110,25 @@ def call(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
                 raise give_up(path, error) from error
         time.sleep(pause * random.uniform(0.5, 1))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+@functools.cache
+def _check_bucket(scheme: str, bucket: str) -> None:
+    """Refuse a bucket that is missing; of an absent object a store may say no more than "not found" (404)."""
+    root = ObjectPath(f"{scheme}://{bucket}")
+    list_objects(root, lambda store: next(iter(store.list(chunk_size=1)), None))
+
+
+def list_objects(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
+    """The same for a list: nothing but a missing bucket is not found then.
+
+    Raises:
+        StoreError: As :func:`call`.
+    """
+    try:
+        return call(path, act)
+    except FileNotFoundError as error:
+        raise refuse(path, error.__cause__ if isinstance(error.__cause__, Exception) else error) from error
 
 
 def _interruptible(act: Callable[[], R]) -> R:
@@ -115,6 +149,11 @@ def _interruptible(act: Callable[[], R]) -> R:
     if caught.error is not None:
         raise caught.error
     return results[0]
+
+
+def _has_other_code(error: Exception, known: tuple[str, ...]) -> bool:
+    code = _CODE.search(str(error))
+    return code is not None and code[1] not in known
 
 
 def _is_final(error: Exception) -> bool:
@@ -146,9 +185,10 @@ def refuse_unsafe(path: ObjectPath, what: str) -> StoreError:
 
 def _reason_of(error: Exception) -> str:
     """The store's own words, without addresses, which can hold a signature, and without the client's debug output."""
-    text = str(error).split("\n\nDebug source:")[0]
-    code, words = re.search(r"<Code>(.*?)</Code>", text), re.search(r"<Message>(.*?)</Message>", text, re.DOTALL)
+    text, _, cause = str(error).partition("\n\nDebug source:")
+    code, words = _CODE.search(text), re.search(r"<Message>(.*?)</Message>", text, re.DOTALL)
     if code:
         return f"{words[1].strip().rstrip('.')} ({code[1]})" if words and words[1].strip() else code[1]
-    text = re.sub(r"\(?https?://[^\s)]*\)?", "the store", text)
-    return " ".join(text.split())[:300].rstrip(".")
+    system = re.search(r'message: "([^"]*)"', cause)  # what the operating system said of a connection
+    text = re.sub(r"\(?https?://[^\s)]*\)?", "the store", text.rpartition(" - ")[2])
+    return " ".join(text.split())[:300].rstrip(".") + (f" ({system[1]})" if system else "")
