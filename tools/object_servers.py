@@ -156,18 +156,25 @@ class S3Server(ObjectServer):
 
     TITLE = "the S3 server"
     PORT_FIX = "end that program, or choose another port: S3_PORT=7170 make run"
+    GUEST = "guest"
+    """A user with the same secret key, who may do what :meth:`allow` says."""
 
     def launch(self) -> None:
         """Start the gateway on its folders."""
         program = ensure_gateway()
-        for name in ("data", "versions"):
+        for name in ("data", "versions", "users"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        guest = {"access": self.GUEST, "secret": self.secret, "role": "user", "userID": 0, "groupID": 0, "projectID": 0}
+        users = self.folder / "users" / "users.json"
+        users.touch(mode=0o600)
+        users.write_text(json.dumps({"accessAccounts": {self.GUEST: guest}}))
         if not has_attributes(self.folder):
             raise ToolError(
                 f"the S3 server keeps ETags in extended attributes, and the file system of {self.folder} has none",
                 "choose a folder on ext4, xfs or btrfs",
             )
         command = [str(program), "--port", f"127.0.0.1:{self.port}", "--quiet", "--health", "/health"]
+        command += ["--iam-dir", str(self.folder / "users")]
         command += ["--access-log", str(self._access_log), "posix", "--versioning-dir", str(self.folder / "versions")]
         # Arguments are visible to everyone; further settings of the caller's environment are not for this server.
         told = {"ROOT_ACCESS_KEY_ID": "tidegate", "ROOT_SECRET_ACCESS_KEY": self.secret}
@@ -189,6 +196,13 @@ class S3Server(ObjectServer):
         folder.mkdir()
         if versioned:  # as the server records PutBucketVersioning
             os.setxattr(folder, "user.versioning", b"\x01")
+
+    def allow(self, bucket: str, *actions: str) -> None:
+        """Let :data:`GUEST` do this in a bucket and nothing else, as the server records PutBucketPolicy."""
+        resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+        grant = {"Effect": "Allow", "Principal": {"AWS": [self.GUEST]}, "Action": actions, "Resource": resources}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [grant]})
+        os.setxattr(self.folder / "data" / bucket, "user.policy", policy.encode())
 
     def count_requests(self, bucket: str) -> RequestCounter:
         """A counter of the requests for ``bucket`` from now on."""

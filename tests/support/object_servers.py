@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.core.storage import access
 from tidegate.core.storage.stores import open_store
 from tools.object_servers import AzureServer, S3Server, has_attributes
 
@@ -58,6 +59,7 @@ def enter_environment(server: S3Server | AzureServer, patch: pytest.MonkeyPatch)
             patch.delenv(name)
     for name, value in server.environment().items():
         patch.setenv(name, value)
+    patch.setattr(access, "_settings", {})  # of a project that an earlier test has loaded
 
 
 @contextmanager

@@ -284,6 +284,15 @@ STORE_REFUSED = Condition(
     "and delete there; then run the same command again",
 )
 
+STORE_SETTINGS = Condition(
+    "STORE_REFUSED",
+    UsageError,
+    "{store} cannot be reached with these settings: {reason}",
+    next_run=AFTER_THE_FIX,
+    fix="correct endpoint, region or ca_file under s3 in tidegate.yaml, or AWS_ENDPOINT_URL, AWS_REGION or "
+    "AWS_CA_BUNDLE in the environment; then run the same command again",
+)
+
 STORE_UNSAFE = Condition(
     "STORE_UNSAFE",
     UsageError,

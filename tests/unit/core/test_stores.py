@@ -183,3 +183,22 @@ def test_paths_of_stores_behave_as_paths() -> None:
     assert storage.parse_path("data/x") == Path("data/x")
     assert not isinstance(storage.parse_path("http://x/y"), ObjectPath)
     assert {str(one) for one in itertools.islice(path.parents, 2)} == {"s3://bucket/a", "s3://bucket"}
+
+
+def test_a_write_over_an_object_that_was_removed_meanwhile_begins_again(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 answers NoSuchKey (404) to a write under a condition on an object that is absent."""
+    from obstore.exceptions import PreconditionError
+
+    storage.replace(ROOT / "note", b"1")
+    real = store.put
+
+    def put(path: str, file: object, **more: object) -> object:
+        monkeypatch.setattr(store, "put", real)
+        store.delete(path)
+        raise PreconditionError("Server returned non-2xx status code: 404 Not Found: <Code>NoSuchKey</Code>")
+
+    monkeypatch.setattr(store, "put", put)
+    storage.replace(ROOT / "note", b"2")
+    assert storage.read(ROOT / "note") == b"2"

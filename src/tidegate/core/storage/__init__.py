@@ -40,6 +40,7 @@ or a replacement that fails that way is looked at: what it was to bring about ma
 
 from __future__ import annotations
 
+from tidegate.core.storage.access import CA_VARIABLE, child_environment, store_settings, use_login, use_settings
 from tidegate.core.storage.faults import (
     disk_full,
     find_unwritable,
@@ -96,12 +97,14 @@ from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, 
 from tidegate.core.storage.object_path import SCHEMES, ObjectPath, is_object, normalise, parse_path
 
 __all__ = [
+    "CA_VARIABLE",
     "COPY_SUFFIX",
     "SCHEMES",
     "ObjectPath",
     "Stat",
     "UnreadableStateError",
     "address",
+    "child_environment",
     "clone",
     "create",
     "digest",
@@ -147,6 +150,7 @@ __all__ = [
     "replace",
     "set_modified",
     "stat",
+    "store_settings",
     "sync_file",
     "sync_files",
     "sync_folder",
@@ -156,5 +160,7 @@ __all__ = [
     "take_away",
     "touch",
     "unreadable_is_named",
+    "use_login",
+    "use_settings",
     "write_note",
 ]

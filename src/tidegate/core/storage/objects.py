@@ -24,14 +24,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.exceptions import BaseError as AnyStoreError
 
+from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.files import Stat
 from tidegate.core.storage.object_path import OPERATIONS, ObjectPath
-from tidegate.core.storage.stores import PATIENCE_SECONDS, call, give_up, list_objects, refuse, refuse_unsafe
+from tidegate.core.storage.stores import (
+    call,
+    give_up,
+    is_denied,
+    list_objects,
+    patience_seconds,
+    reason_of,
+    refuse,
+    refuse_for,
+    refuse_unsafe,
+)
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
+
+    from tidegate.core.errors import TidegateError
 
 _LARGE_BYTES = 64 << 20
 """A body of more bytes is sent in parts, to a hidden name, and copied to its own: a client cannot send parts under a
@@ -250,19 +264,61 @@ def _check_conditions(path: ObjectPath) -> None:
         return
     probe = path.parent / f".{secrets.token_hex(8)}.probe"
     try:
-        first = _write_probe(probe, "create")
-        if _is_accepted(probe, "create"):
-            raise refuse_unsafe(path, "created an object that was there already")
-        while _write_probe(probe, first.version).version == first.version:
-            pass  # the store reported a conflict
-        if _is_accepted(probe, first.version):
-            raise refuse_unsafe(path, "replaced an object although it had changed")
+        _try_conditions(probe)
     except FileNotFoundError as error:
         raise refuse(path, error.__cause__ if isinstance(error.__cause__, Exception) else error) from error
     finally:
         with contextlib.suppress(OSError):
             remove(probe)
     _checked.add((path.scheme, path.bucket))
+
+
+def _try_conditions(probe: ObjectPath) -> None:
+    first = _write_probe(probe, "create")
+    if _is_accepted(probe, "create"):
+        raise refuse_unsafe(probe, "created an object that was there already")
+    while _write_probe(probe, first.version).version == first.version:
+        pass  # the store reported a conflict
+    if _is_accepted(probe, first.version):
+        raise refuse_unsafe(probe, "replaced an object although it had changed")
+
+
+def find_missing_rights(folder: ObjectPath, *, only_read: bool = False) -> TidegateError | None:
+    """The error that a run which uses the objects below ``folder`` would end with: the store is away, there is no such
+    bucket, a right is missing, or conditions are ignored. None when nothing is missing; no object is left behind."""
+    probe = folder / f".{secrets.token_hex(8)}.probe"
+    steps: dict[str, Callable[[], object]] = {"list": lambda: _list_right_in(probe), "read": lambda: _get(probe)}
+    if not only_read:
+        # These are asked for with requests that change nothing: a probe could not be removed without the right to.
+        absent = {"e_tag": '"0"', "version": "1"}
+        steps |= {"write": lambda: _put(probe, b"0", absent, "probe"), "delete": lambda: remove(probe)}
+    lacks: dict[str, str] = {}
+    for right, step in steps.items():
+        try:
+            step()
+        except (FileNotFoundError, PreconditionError, AlreadyExistsError):
+            pass  # allowed, and there is no such object
+        except StoreError as error:
+            cause = error.__cause__
+            if not isinstance(cause, AnyStoreError) or not is_denied(cause):
+                return error.named
+            if right != "read" or "list" not in lacks:  # without the right to list, what is absent is refused
+                lacks[right] = reason_of(cause)
+    if lacks:
+        reason = next(iter(lacks.values()))
+        if len(lacks) < len(steps) - ("list" in lacks):
+            reason = f"there is no right to {' and '.join(', '.join(lacks).rsplit(', ', 1))} there ({reason})"
+        return refuse_for(folder, reason)  # refused on all counts, the store's own words say more: a wrong key
+    try:
+        if not only_read:
+            _try_conditions(probe)
+    except StoreError as error:
+        return error.named
+    finally:
+        if not only_read:
+            with contextlib.suppress(OSError):
+                remove(probe)
+    return None
 
 
 def _write_probe(probe: ObjectPath, mode: Any) -> _Found:
@@ -289,7 +345,7 @@ def _put(path: ObjectPath, body: bytes | Path, mode: Any, writer: str, modified_
 
 def _attempts(path: ObjectPath) -> Iterator[None]:
     """Let a write begin again while other writers come in between, or the store reports a conflict."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + patience_seconds()
     while time.monotonic() < end:
         yield
         time.sleep(0.05)
