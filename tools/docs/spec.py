@@ -30,6 +30,7 @@ _SECTIONS = {
     "ProjectSparkSpec": "spark",
     "PackageSpec": "spark.packages[]",
     "ProjectKafkaSpec": "kafka",
+    "ProjectS3Spec": "s3",
     "LeaseSpec": "lease",
     "MaintenanceSpec": "maintenance",
     "ExpireSpec": "maintenance.expire",

@@ -134,11 +134,12 @@ _BY_MODEL = {
     },
     "ProjectSpec": {
         "version": "The version of this file's format.",
-        "warehouse": "The folder of the tables.",
+        "warehouse": "The folder of the tables, or a prefix such as s3://bucket/tables.",
         "state": "The folder of checkpoints, staging, run reports and leases.",
-        "quarantine": "The folder of the quarantine tables.",
+        "quarantine": "The folder of the quarantine tables, or a prefix such as s3://bucket/quarantine.",
         "spark": "How Spark is reached.",
         "kafka": "How the brokers are reached.",
+        "s3": "How buckets (`s3://...`) are reached.",
         "lease": "One writer per pipeline.",
         "airflow": "How many Spark drivers Airflow runs at once.",
         "ui": "What the pages in Airflow show.",
@@ -158,6 +159,16 @@ _BY_MODEL = {
     "ProjectKafkaSpec": {
         "bootstrap_servers": "host:port of the brokers, with commas between.",
         "options": "Settings of the Kafka client, from an allow-list (security.protocol, sasl.*, ssl.*, limits).",
+    },
+    "ProjectS3Spec": {
+        "endpoint": "The address of an S3 server other than Amazon's, such as https://minio.example:9000.",
+        "region": "The region of the buckets. Default: AWS_REGION of the environment, or us-east-1.",
+        "path_style": "Whether the bucket is in the path of a request (true), or in the name of the host, which some "
+        "servers require.",
+        "ca_file": "A file with the certificates of authorities that are trusted in addition to the system's, in PEM; "
+        "relative to tidegate.yaml.",
+        "connection": "The Airflow connection of type `aws` with the credentials, on Airflow. Without one of this name "
+        "the environment's are used; another name than aws_default must exist.",
     },
     "AirflowSpec": {
         "pool": "The Airflow pool of the tasks that may start a Spark driver; created when it is missing. null: "

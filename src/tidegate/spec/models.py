@@ -505,6 +505,16 @@ class ProjectKafkaSpec(Model):
     options: dict[str, Option] = {}
 
 
+class ProjectS3Spec(Model):
+    """How buckets (``s3://``) are reached; without a line of it, those of Amazon with the environment's credentials."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool = True
+    ca_file: str | None = None
+    connection: str = "aws_default"
+
+
 class LeaseSpec(Model):
     """How long a silent lease holder is believed to live."""
 
@@ -534,6 +544,7 @@ class ProjectSpec(Model):
     quarantine: str = "data/quarantine"
     spark: ProjectSparkSpec = ProjectSparkSpec.construct()
     kafka: ProjectKafkaSpec = ProjectKafkaSpec.construct()
+    s3: ProjectS3Spec = ProjectS3Spec.construct()
     lease: LeaseSpec = LeaseSpec.construct()
     airflow: AirflowSpec = AirflowSpec.construct()
     ui: UiSpec = UiSpec.construct()

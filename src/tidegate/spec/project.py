@@ -18,7 +18,7 @@ from tidegate.spec.document import Document, Finding, KeyPath
 from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
 from tidegate.spec.model import build_model
-from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectSpec
+from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectS3Spec, ProjectSpec
 from tidegate.spec.option_checks import check_client_options
 from tidegate.spec.source_checks import describe_unusable_path, describe_unusable_place, is_uri
 from tidegate.spec.spark_settings import check_packages, check_spark_conf, parse_master
@@ -144,7 +144,20 @@ def load_project(folder: Path | str | None = None, environment: Mapping[str, str
     spec = _check_project(document, root, os.environ if environment is None else environment)
     if document.faults or spec is None:
         raise SpecError(document.faults, fix="correct the lines above, then: tidegate validate")
+    storage.use_settings(_store_settings(root, spec.s3), spec.s3.connection)
     return Project(root=root, spec=spec)
+
+
+def _store_settings(root: Path, s3: ProjectS3Spec) -> dict[str, str]:
+    """The settings of S3 under the names that clients know from the environment."""
+    found = {
+        "AWS_ENDPOINT_URL": s3.endpoint and s3.endpoint.rstrip("/"),
+        "AWS_ALLOW_HTTP": "true" if s3.endpoint and s3.endpoint.startswith("http:") else None,
+        "AWS_REGION": s3.region,
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": None if s3.path_style else "true",
+        storage.CA_VARIABLE: s3.ca_file and str(root / s3.ca_file),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _find_root(folder: Path | str | None) -> Path:
@@ -179,7 +192,7 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> Iterator[
         else:
             folders[key] = storage.normalise(root / storage.parse_path(value))
     yield from _check_apart(folders)
-    yield from _check_values(document, spec)
+    yield from _check_values(document, spec, root)
     yield from check_settings(spec.maintenance)
     yield from check_alerts(spec.alerts)
     yield from check_packages(("spark", "packages"), spec.spark.packages)
@@ -187,9 +200,9 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> Iterator[
     yield from check_client_options(spec.kafka.options)
 
 
-def _check_values(document: Document, spec: ProjectSpec) -> Iterator[Finding]:
+def _check_values(document: Document, spec: ProjectSpec, root: Path) -> Iterator[Finding]:
     """Check keys one by one: (key, whether it is wrong, what is wrong with its value, what to write)."""
-    pool, history = spec.airflow.pool, spec.ui.spark_history
+    pool, history, s3 = spec.airflow.pool, spec.ui.spark_history, spec.s3
     checks: list[tuple[KeyPath, bool, str, str]] = [
         (
             ("lease", "expires_after"),
@@ -215,6 +228,20 @@ def _check_values(document: Document, spec: ProjectSpec) -> Iterator[Finding]:
             "is not the address of a web page",
             "write http://host:port, without a user or a query",
         ),
+        (
+            ("s3", "endpoint"),
+            s3.endpoint is not None and _WEB_ADDRESS.fullmatch(s3.endpoint) is None,
+            "is not the address of a server",
+            "write https://host:port, without a user or a query",
+        ),
+        (("s3", "region"), s3.region == "", "is empty", "write the name of a region, or null"),
+        (
+            ("s3", "ca_file"),
+            s3.ca_file is not None and not (root / s3.ca_file).is_file(),
+            "is not a file",
+            "name a file with certificates in PEM",
+        ),
+        (("s3", "connection"), not s3.connection.strip(), "is empty", "write the id of a connection"),
     ]
     for path, is_wrong, reason, fix in checks:
         if is_wrong:

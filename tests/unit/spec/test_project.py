@@ -104,7 +104,7 @@ lease: {expires_after: 1 minut}
         """\
 BAD_SPEC: 8 faults in tidegate.yaml
   tidegate.yaml:2: warehose: unknown key 'warehose'
-      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow, ui, \
+      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, s3, lease, airflow, ui, \
 maintenance, alerts
   tidegate.yaml:3: state: the path is a URI; the state is kept on a local file system: 's3a://bucket/state'
       fix: write a path: state: data/state

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from tidegate.core import storage
 from tidegate.core.errors import TidegateError, UsageError
 from tidegate.core.extras import check_spark
 from tidegate.core.process.tree import bind_to_parent, end_tree
@@ -81,6 +82,7 @@ def plan_submit(
         cores = choose_cores(master, load.bytes, own)
         chosen = driver_conf(load.bytes, load.files, cores)
         chosen |= cluster_conf(master, load.bytes, cores, sys.executable)
+        chosen |= {f"spark.executorEnv.{name}": value for name, value in storage.store_settings().items()}
         pythons = {}
     else:
         chosen = driver_conf(load.bytes, load.files, master.local_cores or len(os.sched_getaffinity(0)))
@@ -100,6 +102,7 @@ def plan_submit(
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
             **LAUNCHER_ENV,
+            **storage.child_environment(),
         },
         driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
         master=master.url,
