@@ -100,7 +100,7 @@ def test_cluster_mode_is_refused_with_the_reason(told: Path, monkeypatch: pytest
     monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
     with pytest.raises(UsageError, match="a driver on another machine would continue") as caught:
         run(told, monkeypatch, host, **{"deploy-mode": "cluster"})
-    assert caught.value.code == "SPARK_CONNECTION_INVALID"
+    assert caught.value.code == "CONNECTION_INVALID"
     assert not (told / "arguments").exists()
 
 

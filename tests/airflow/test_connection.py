@@ -38,7 +38,7 @@ def test_a_missing_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     # No metadata database either: the environment is the only backend that is asked.
     with pytest.raises(UsageError) as caught:
         DriverHook("spark_gate_test", "x")
-    assert caught.value.code == "SPARK_CONNECTION_INVALID"
+    assert caught.value.code == "CONNECTION_INVALID"
     assert "'spark_gate_test'" in caught.value.message
     assert "airflow connections add spark_gate_test" in str(caught.value.fix)
 
@@ -65,14 +65,14 @@ def test_a_malformed_connection_is_refused(monkeypatch: pytest.MonkeyPatch, valu
     set_connection(monkeypatch, value)
     with pytest.raises(UsageError) as caught:
         DriverHook("spark_gate_test", "x")
-    assert caught.value.code == "SPARK_CONNECTION_INVALID"
+    assert caught.value.code == "CONNECTION_INVALID"
 
 
 def test_deploy_mode_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     set_connection(monkeypatch, {"conn_type": "spark", "host": "spark://m:7077", "extra": {"deploy-mode": "cluster"}})
     with pytest.raises(UsageError) as caught:
         DriverHook("spark_gate_test", "x")
-    assert caught.value.code == "SPARK_CONNECTION_INVALID"
+    assert caught.value.code == "CONNECTION_INVALID"
 
 
 def test_no_password_of_a_connection_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_backend_that_gives_no_connection(monkeypatch: pytest.MonkeyPatch) -> 
         raise ValueError("port: hunter2")
 
     monkeypatch.setattr(BaseHook, "get_connection", refuse)
-    with pytest.raises(UsageError, match=r"SPARK_CONNECTION_INVALID: .* cannot be parsed \(ValueError\)"):
+    with pytest.raises(UsageError, match=r"CONNECTION_INVALID: .* cannot be parsed \(ValueError\)"):
         DriverHook("spark_gate_test", "x")
 
 

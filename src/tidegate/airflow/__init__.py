@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.core import storage
+
 if TYPE_CHECKING:
     from tidegate.airflow.dag import build_dag, build_maintenance_dag, table_asset
     from tidegate.airflow.operators import AuditOperator, IngestOperator, MaintainOperator, PublishOperator
@@ -20,6 +22,15 @@ __all__ = [
     "build_maintenance_dag",
     "table_asset",
 ]
+
+
+def _find_store_login(conn_id: str) -> dict[str, str]:
+    from tidegate.airflow.store_login import find_login
+
+    return find_login(conn_id)
+
+
+storage.use_login(_find_store_login)
 
 
 def __getattr__(name: str) -> object:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from tidegate.core.errors import Condition, TryAgainError, UsageError
 
-SPARK_CONNECTION_INVALID = Condition(
-    "SPARK_CONNECTION_INVALID",
+CONNECTION_INVALID = Condition(
+    "CONNECTION_INVALID",
     UsageError,
     "connection {conn_id!r} {fault}",
     next_run="fails again until the connection is corrected",
-    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
-    "'local[*]'",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} {arguments}",
 )
 
 TRIGGER_FORM_REFUSED = Condition(

@@ -227,7 +227,8 @@ def resolve_master(connection: Connection) -> str:
 
 def _refuse(conn_id: str, fault: str) -> UsageError:
     where = "spark.connection in tidegate.yaml"
-    return errors.SPARK_CONNECTION_INVALID(where=where, conn_id=conn_id, fault=fault)
+    arguments = "--conn-type spark --conn-host 'local[*]'"
+    return errors.CONNECTION_INVALID(where=where, conn_id=conn_id, fault=fault, arguments=arguments)
 
 
 def _without_login(text: str) -> str:
