@@ -44,6 +44,7 @@ EXCEPTIONS = {
     "views/logs.py": "a folder that a person names",
     "views/doctor.py": "asks about the machine (Java, rights, devices, room), and a job by temporary files",
     "views/validate.py:_find_tables": "files of the user's project",
+    "views/validate.py:find_in_buckets": "files of the user's project",
     "views/trial.py": "a project of its own in a folder of temporary files, made from the user's",
     "table/quarantine/read.py:export_quarantine": "a file that a person names",
     "table/quarantine/read.py:read_pieces": "is given addresses",

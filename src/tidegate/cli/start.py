@@ -90,13 +90,13 @@ def validate(
     json_: Json = False,
 ) -> None:
     """Check specs, suites and transforms."""
-    from tidegate.views.validate import list_notes, upgrade_suites, validate_pipelines
+    from tidegate.views.validate import find_in_buckets, list_notes, upgrade_suites, validate_pipelines
 
     project = open_project()
     if upgrade_suite:
         for path, kept in upgrade_suites(project, names or None):
             print(f"rewrote {path}; as it was: {kept}", file=sys.stderr)
-    faults = validate_pipelines(project, names or None, with_spark=spark)
+    faults = validate_pipelines(project, names or None, with_spark=spark) + find_in_buckets(project, names or None)
     for note in list_notes(project, names or None):
         print(f"note: {note}", file=sys.stderr)
     if json_:

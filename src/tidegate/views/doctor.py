@@ -48,6 +48,7 @@ from tidegate.spec.pipeline import list_pipelines, load_pipeline
 from tidegate.spec.project import Project
 from tidegate.spec.spark_settings import parse_master
 from tidegate.table.damage import find_damage
+from tidegate.views.buckets import list_places
 from tidegate.views.outlook import list_unfinished
 from tidegate.views.signals.alerts import use_notifier
 
@@ -58,15 +59,18 @@ _EXTRAS = ("spark", "kafka", "airflow")
 
 
 def examine(project: Project, submit: Submit | None = None) -> list[Finding]:
-    """Check versions, Java, folders, specs, listed jars, and brokers where a pipeline reads Kafka.
+    """Check versions, Java, folders, buckets, specs, listed jars, and brokers where a pipeline reads Kafka.
 
     With ``submit``, which starts a Spark job, also check what the executors of a cluster have."""
     specs, faulty = _load_specs(project)
     needed = frozenset({"spark"}).union(*(spec.needs for spec in specs))
     findings = [*_check_packages(needed), _check_java(), _check_application(project), *_check_class_archive()]
     folders = {"warehouse": project.warehouse, "state": project.state, "quarantine": project.quarantine}
-    findings += [_check_folder(name, path) for name, path in folders.items()]
-    findings += [_check_one_device(folders), _check_disk(project.state)]
+    local = {name: path for name, path in folders.items() if not storage.is_object(path)}
+    findings += [_check_folder(name, path) for name, path in local.items()]
+    if "state" in local:
+        findings += [_check_one_device(local), _check_disk(project.state)]
+    findings += _check_buckets(project, specs)
     findings.append(_check_specs(specs, faulty))
     findings += _check_notifiers(project, specs)
     findings += [found for spec in specs for found in _check_unfinished(project, spec)]
@@ -194,7 +198,7 @@ def _check_one_device(folders: dict[str, Path]) -> Finding:
     """Check that a publish can rename files from state into the tables, which works only within one file system."""
     devices = {name: _nearest_existing(folder).stat().st_dev for name, folder in folders.items()}
     if len(set(devices.values())) == 1:
-        return Finding("file system", True, "state, warehouse and quarantine are on one")
+        return Finding("file system", True, f"{list_first(list(folders))} are on one")
     others = ", ".join(name for name in folders if devices[name] != devices["state"])
     return Finding(
         "file system", False, f"{others} and state are on different ones", "put the three folders on one file system"
@@ -206,6 +210,15 @@ def _check_disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     fix = None if free >= _LOW_DISK_BYTES else f"make room on the file system of {folder}"
     return Finding("disk", fix is None, f"{free / (1 << 30):.1f} GiB free", fix)
+
+
+def _check_buckets(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
+    """Check that what a run does with buckets is allowed, and that they honour conditions."""
+    for place in list_places(project, specs):
+        if (error := place.find_fault()) is not None:
+            yield Finding.of(place.name, error)
+        else:
+            yield Finding(place.name, True, f"{place.path} can be {place.uses}")
 
 
 def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:

@@ -22,6 +22,7 @@ from tidegate.spec.pipeline import check_name, list_pipelines, read_pipeline
 from tidegate.spec.project import Project
 from tidegate.spec.transform import describe_lost_backslashes
 from tidegate.spec.yaml_file import parse_document
+from tidegate.views.buckets import list_places
 
 
 def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
@@ -31,6 +32,21 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
         bad = {_name_pipeline(fault.file) for fault in faults}
         chosen = list(names or list_pipelines(project))
         faults += analyse_with_spark(project, [name for name in chosen if name not in bad])
+    return faults
+
+
+def find_in_buckets(project: Project, names: Sequence[str] | None) -> list[Fault]:
+    """List what keeps runs from using the buckets that the project and these pipelines (None: all) name."""
+    specs: list[PipelineSpec] = []
+    for name in names or list_pipelines(project):
+        with contextlib.suppress(UsageError):  # its faults are listed elsewhere
+            specs += [spec for spec in read_pipeline(project, name)[:1] if spec is not None]
+    faults: list[Fault] = []
+    for place in list_places(project, specs):
+        if (error := place.find_fault()) is not None:
+            document = parse_document((project.root / place.file).read_bytes(), place.file)
+            document.add_fault(place.key, error.message, error.fix or "", error.code)
+            faults += document.faults[-1:]
     return faults
 
 
