@@ -30,7 +30,7 @@ endef
 compose-env: ## write .env with the secrets and sizes of docker-compose.yaml, or add what it lacks
 	$(COMPOSE_PYTHON) -m tools.compose_env
 
-up: ## build and start the services of docker-compose.yaml (PROFILES=core,kafka,cluster; default: what .env says)
+up: ## build and start the services of docker-compose.yaml (PROFILES=core,kafka,cluster,s3; default: what .env says)
 	$(COMPOSE_PYTHON) -m tools.compose up $(if $(PROFILES),--profiles "$(PROFILES)")
 
 down: ## stop the services of docker-compose.yaml; the volumes stay

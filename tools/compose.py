@@ -1,6 +1,6 @@
 """The services of docker-compose.yaml: what `make up`, `make down`, `make logs` and `make image` call.
 
-    python -m tools.compose up [--profiles core,kafka,cluster]
+    python -m tools.compose up [--profiles core,kafka,cluster,s3]
     python -m tools.compose down|logs
     python -m tools.compose image --tag NAME
 
@@ -28,14 +28,14 @@ from typing import Any
 from tools.compose_env import ENV_PATH, SETTINGS, list_empty, read_env
 from tools.console import REPO_ROOT, ToolError, run_main, say
 
-PROFILES = ("core", "kafka", "cluster")
+PROFILES = ("core", "kafka", "cluster", "s3")
 WAIT_SECONDS = 600
 OLDEST_ENGINE = (20, 10)
 ENGINE_WITH_START_INTERVAL = (25, 0)
 OLDEST_COMPOSE = (2, 24, 4)
 """The first that knows ``!reset`` and ``!override``."""
 SCHEDULER = "airflow-scheduler"
-NEEDED_BY_TASKS = ("postgres", "airflow-api-server", "kafka", "spark-master", "spark-worker")
+NEEDED_BY_TASKS = ("postgres", "airflow-api-server", "kafka", "s3", "spark-master", "spark-worker")
 """Running tasks need these; the scheduler itself runs them."""
 BUILT_BY = "airflow-init"
 OWN_MASTER = "spark://spark-master:7077"

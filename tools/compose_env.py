@@ -44,7 +44,7 @@ class Setting:
 
 SETTINGS = (
     Setting("TIDEGATE_IMAGE", "the image: a name with a slash is pulled, any other is built here", "tidegate:local"),
-    Setting("COMPOSE_PROFILES", "what `make up` starts: core, kafka, cluster", "core,kafka"),
+    Setting("COMPOSE_PROFILES", "what `make up` starts: core, kafka, cluster, s3", "core,kafka"),
     Setting("AIRFLOW_BIND", "the address of this machine on which Airflow's UI is offered", "127.0.0.1"),
     Setting("AIRFLOW_PORT", "and its port", "8080"),
     Setting("AIRFLOW_URL", "where a browser finds the UI; another one behind a proxy", "http://localhost:8080"),
@@ -60,6 +60,7 @@ SETTINGS = (
     Setting("KAFKA_BOOTSTRAP_SERVERS", "the broker of profile kafka, or your own", "kafka:9092"),
     Setting("POSTGRES_PASSWORD", "of Airflow's database; a change needs ALTER USER there, too", draw_secret),
     Setting("AIRFLOW_ADMIN_PASSWORD", "the login `admin` of the UI", draw_secret),
+    Setting("OBJECT_STORE_SECRET_KEY", "of the user `tidegate` of profile s3", draw_secret),
     Setting(
         "AIRFLOW_FERNET_KEY", "encrypts connections in the database: lost with it, they cannot be read", draw_fernet_key
     ),

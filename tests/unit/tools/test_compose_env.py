@@ -206,7 +206,7 @@ def test_up_builds_once_waits_and_starts_the_profiles_asked_for(
     assert read_env(path)["AIRFLOW_ADMIN_PASSWORD"] not in told.out + told.err
     assert "SPARK_MASTER in .env is local[2], not spark://spark-master:7077" in told.err
     assert compose.main(["down"]) == 0
-    assert (tmp_path / "calls").read_text().endswith("core,kafka,cluster : compose down --remove-orphans\n")
+    assert (tmp_path / "calls").read_text().endswith("core,kafka,cluster,s3 : compose down --remove-orphans\n")
 
 
 def test_an_image_of_a_registry_is_pulled(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_an_image_of_a_registry_is_pulled(path: Path, tmp_path: Path, monkeypatc
     docker.write_text(docker.read_text().replace('case "$*" in', note))
     assert (tmp_path / "calls").read_text().startswith(" : pull registry:5000/tidegate:1\ncore,kafka : compose up ")
     assert compose.main(["image", "--tag", "registry:5000/tidegate:2"]) == 0
-    assert (tmp_path / "calls").read_text().endswith("core,kafka,cluster : compose build airflow-init\n")
+    assert (tmp_path / "calls").read_text().endswith("core,kafka,cluster,s3 : compose build airflow-init\n")
     assert (tmp_path / "image").read_text() == "registry:5000/tidegate:2 unused\n"
     with pytest.raises(ToolError, match="the image needs a name\n  fix: make image TAG="):
         compose.main(["image"])

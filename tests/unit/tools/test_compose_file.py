@@ -74,7 +74,7 @@ def test_no_secret_stands_in_the_file() -> None:
 def test_a_service_is_complete(name: str) -> None:
     service = SERVICES[name]
     assert service.get("image") and len(service["profiles"]) == 1
-    assert set(service["profiles"]) <= {"core", "kafka", "cluster"}
+    assert set(service["profiles"]) <= set(compose.PROFILES)
     limits = service["deploy"]["resources"]["limits"]
     assert limits["cpus"] and limits["memory"]
     assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
@@ -86,7 +86,9 @@ def test_a_service_is_complete(name: str) -> None:
         assert service["restart"] == "unless-stopped"
         assert service["healthcheck"]["test"][0] == "CMD"
         assert {"interval", "timeout", "retries", "start_period", "start_interval"} <= set(service["healthcheck"])
-    if name != "postgres":
+    if name in ("postgres", "s3"):
+        assert re.fullmatch(r"[a-z/]+:\w[\w.-]+", service["image"]), "a version"
+    else:
         assert service["image"] == "${TIDEGATE_IMAGE:-tidegate:local}" and service["pull_policy"] == "never"
         assert service["init"] is True and service["cap_drop"] == ["ALL"]
 
@@ -103,6 +105,22 @@ def test_an_engine_before_25_gets_checks_without_the_start_interval() -> None:
     found = yaml.load(text, _Tolerant)["services"]
     assert set(found) == {name for name, service in SERVICES.items() if "healthcheck" in service}
     assert all(set(service["healthcheck"]) == {"start_interval", "interval"} for service in found.values())
+
+
+def test_the_settings_for_the_s3_server_reach_each_process_that_opens_tables() -> None:
+    path = ROOT / "docker" / "s3.yaml"
+    found = yaml.safe_load(path.read_text())["services"]
+    assert set(found) == {name for name, service in SERVICES.items() if name.startswith("airflow-")} | {"spark-worker"}
+    server = SERVICES["s3"]["environment"]
+    for service in found.values():
+        told = service["environment"]
+        assert told["AWS_ACCESS_KEY_ID"] == server["ROOT_ACCESS_KEY_ID"]
+        assert told["AWS_SECRET_ACCESS_KEY"] == server["ROOT_SECRET_ACCESS_KEY"]
+        bucket = told["TIDEGATE__WAREHOUSE"].split("/")[2]
+        assert f"mkdir -p /data/{bucket} " in SERVICES["s3"]["entrypoint"][2]
+        assert told["TIDEGATE__S3__ENDPOINT"] == "http://s3:7070" and "--port :7070 " in SERVICES["s3"]["entrypoint"][2]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+    assert subprocess.run(command, capture_output=True).returncode == 0
 
 
 def test_only_the_port_of_the_ui_is_published_and_only_to_this_machine_by_default() -> None:
