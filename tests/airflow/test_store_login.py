@@ -32,6 +32,12 @@ def test_keys_address_and_region(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+def test_the_address_of_s3_alone_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"endpoint_url": "http://other", "service_config": {"s3": {"endpoint_url": "http://minio:9000"}}}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps({"conn_type": "aws", "extra": extra}))
+    assert find_login("aws_default") == {"AWS_ENDPOINT_URL": "http://minio:9000"}
+
+
 def test_the_default_connection_need_not_exist_or_hold_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_login("aws_default") == {}
     store_login._find_login.cache_clear()

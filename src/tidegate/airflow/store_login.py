@@ -43,7 +43,9 @@ def _find_login(conn_id: str, _period: int) -> dict[str, str]:
         extra = None
     if not isinstance(extra, dict):
         raise _refuse(conn_id, "has an extra that is not a JSON object")
-    found = {"AWS_ENDPOINT_URL": extra.get("endpoint_url") or extra.get("host"), "AWS_REGION": extra.get("region_name")}
+    own = (extra.get("service_config") or {}).get("s3") or {}
+    endpoint = own.get("endpoint_url") or extra.get("endpoint_url")
+    found = {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": extra.get("region_name")}
     if any(extra.get(name) for name in _OF_SESSION):
         found |= _open_session(conn_id)
     elif connection.login and connection.password:
@@ -67,8 +69,13 @@ def _open_session(conn_id: str) -> dict[str, str]:
     except ImportError:
         fault = "has a role or a profile, which needs apache-airflow-providers-amazon: install it"
         raise _refuse(conn_id, fault) from None
+    from botocore.exceptions import BotoCoreError, ClientError
+
     hook: Any = AwsGenericHook(aws_conn_id=conn_id, client_type="s3")
-    keys = hook.get_credentials()
+    try:
+        keys = hook.get_credentials()
+    except (BotoCoreError, ClientError) as error:
+        raise _refuse(conn_id, f"gives no keys: {error}") from error
     mask_secret(keys.secret_key)
     mask_secret(keys.token)
     return _name_keys(keys.access_key, keys.secret_key, keys.token)
