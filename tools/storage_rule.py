@@ -112,7 +112,7 @@ def _goes_past(call: ast.Call) -> bool:
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
     if name in _OPENERS and (isinstance(function, ast.Attribute) or name == "DeltaTable"):  # of pyarrow and deltalake
-        return bool(call.args) and not ast.unparse(call.args[0]).startswith("storage.address(")
+        return bool(call.args) and not ast.unparse(call.args[0]).startswith(("storage.address(", "storage.open_input("))
     if not isinstance(function, ast.Attribute):
         return name == "open"
     owner = ast.unparse(function.value)

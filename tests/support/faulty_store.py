@@ -58,6 +58,9 @@ class FaultyStore:
     def get(self, path: str, *, options: Any = None) -> Any:
         return self._carry_out("get", lambda: self.inside.get(path, options=options))
 
+    def head(self, path: str) -> Any:
+        return self._carry_out("head", lambda: self.inside.head(path))
+
     def list(self, prefix: str | None = None, *, chunk_size: int = 50, offset: str | None = None) -> Iterator[Any]:
         return self._carry_out("list", lambda: self.inside.list(prefix, chunk_size=chunk_size, offset=offset))
 

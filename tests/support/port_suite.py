@@ -141,16 +141,26 @@ class PortSuite:
         storage.remove_tree(root)
         assert storage.list_names(root) == []
 
-    def test_a_big_body_arrives_whole(self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from tidegate.core.storage import objects
-
-        monkeypatch.setattr(objects, "_LARGE_BYTES", 6 << 20)
+    def test_a_big_body_arrives_whole(self, root: Path, tmp_path: Path) -> None:
         body = bytes(range(256)) * 30_000  # 7.7 MB
         (tmp_path / "staged").write_bytes(body)
         storage.make_folder(root)
         assert storage.place(tmp_path / "staged", root / "part.parquet", lambda digest: None)
+        storage.remove_copies(root / "part.parquet")
         assert storage.digest(root / "part.parquet") == hashlib.sha256(body).hexdigest()
         assert storage.list_names(root) == ["part.parquet"]
+
+    def test_a_file_is_read_in_ranges(self, root: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = pa.table({"n": range(50_000), "text": [f"row {n}" for n in range(50_000)]})
+        with storage.create(root / "rows.parquet") as handle:
+            pq.write_table(rows, handle, row_group_size=10_000)
+        with pq.ParquetFile(storage.open_input(root / "rows.parquet")) as file:
+            assert file.metadata.num_rows == 50_000
+            assert file.read_row_group(3, ["n"]).column("n").to_pylist() == list(range(30_000, 40_000))
+        assert pq.read_table(storage.open_input(root / "rows.parquet")) == rows
 
     def test_a_file_is_created_when_its_block_ends(self, root: Path) -> None:
         with storage.create(root / "file") as handle:
@@ -219,6 +229,7 @@ class PortSuite:
         assert storage.read(root / "b") == b"rows"
         assert storage.is_same(root / "a", root / "b")
         assert not storage.is_same(root / "c", root / "b")
+        storage.refresh_time(root / "a")
         storage.remove(root / "a")
         storage.link(root / "a", root / "b")
         with pytest.raises(FileNotFoundError):

@@ -144,7 +144,7 @@ def find_use(rule: RuleSpec) -> Use:
 
 def count_rows(files: Sequence[StagedInput]) -> int:
     """Rows of all files, from their footers."""
-    return sum(int(pq.read_metadata(storage.address(path)).num_rows) for path, _ in files)
+    return sum(int(pq.read_metadata(storage.open_input(path)).num_rows) for path, _ in files)
 
 
 def read_table(files: Sequence[StagedInput], types: Mapping[str, str], columns: Sequence[str]) -> pyarrow.Table:
@@ -155,7 +155,7 @@ def read_table(files: Sequence[StagedInput], types: Mapping[str, str], columns: 
     parts = []
     for path, partition in files:
         here = [name for name in columns if name not in partition]
-        with pq.ParquetFile(storage.address(path)) as file:
+        with pq.ParquetFile(storage.open_input(path)) as file:
             stored = set(file.schema_arrow.names)
             part = file.read(columns=[name for name in here if name in stored], use_threads=False)
             rows = file.metadata.num_rows

@@ -52,7 +52,7 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa
     fields = fields_of(schema_json)
     names = [field["name"] for field in fields]
     try:
-        parquet = pq.ParquetFile(storage.address(table_path / file.path), pre_buffer=False)
+        parquet = pq.ParquetFile(storage.open_input(table_path / file.path), pre_buffer=False)
     except FileNotFoundError:
         raise SinkFault(
             f"its file {file.path} is no longer in the table",

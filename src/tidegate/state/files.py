@@ -28,7 +28,7 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
 
     found = []
     for path in storage.list_tree(folder, "*.parquet"):
-        rows = pq.read_metadata(storage.address(path)).num_rows
+        rows = pq.read_metadata(storage.open_input(path)).num_rows
         if rows == 0:
             continue
         inside = path.relative_to(folder).parts[:-1]

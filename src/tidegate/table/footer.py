@@ -36,7 +36,7 @@ def read_footer(path: Path) -> Footer | None:
     """Read the footer of a finished file; None when it is torn or not a parquet file."""
     pa = _load_pyarrow()
     try:
-        metadata = pa.parquet.read_metadata(storage.address(path))
+        metadata = pa.parquet.read_metadata(storage.open_input(path))
     except pa.ArrowException:
         return None
     return Footer(metadata.num_rows, {"nullCount": count_nulls(metadata)})
@@ -47,7 +47,7 @@ def count_rows(path: Path, *, by_footer: bool) -> int:
     parquet, or damaged."""
     pa = _load_pyarrow()
     try:
-        with pa.parquet.ParquetFile(storage.address(path)) as parquet:
+        with pa.parquet.ParquetFile(storage.open_input(path)) as parquet:
             if by_footer:
                 return sum(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))
             return sum(batch.num_rows for batch in parquet.iter_batches())
@@ -59,7 +59,9 @@ def read_rows(path: Path) -> list[dict[str, object]]:
     """The rows of a small file, with maps as dictionaries. Raises ValueError as :func:`count_rows`."""
     pa = _load_pyarrow()
     try:
-        rows: list[dict[str, object]] = pa.parquet.read_table(storage.address(path)).to_pylist(maps_as_pydicts="strict")
+        rows: list[dict[str, object]] = pa.parquet.read_table(storage.open_input(path)).to_pylist(
+            maps_as_pydicts="strict"
+        )
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
     return rows

@@ -13,12 +13,13 @@ here                                            on an object store
 ``put_if_absent``                               PUT If-None-Match, then GET and compare
 ``replace``, ``touch``                          HEAD or GET, then PUT If-Match
 ``create``                                      PUT If-None-Match, when the block ends
-``move``, ``place``, ``link``, ``clone``        copy, compare, and for a move delete the source
-``is_same``                                     compare the ETags
+``move``, ``place``, ``link``, ``clone``        PUT or copy, and for a move DELETE of the source
+``is_same``                                     compare the ETags, or else the bytes
 ``remove``, ``remove_tree``                     DELETE
 ``take_away``                                   PUT If-Match of no bytes; what has none counts as absent
-``set_modified``                                nothing: what was written has the time that it was given
+``set_modified``, ``refresh_time``              nothing: what was written has the time that it was given
 ``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
+``open_input``                                  GET of ranges, If-Match
 ``address``, ``real_path``                      the URI
 ==============================================  =======================================================
 
@@ -68,6 +69,7 @@ from tidegate.core.storage.files import (
     list_names,
     list_tree,
     make_folder,
+    open_input,
     put_if_absent,
     raise_unless_gone,
     read,
@@ -77,6 +79,7 @@ from tidegate.core.storage.files import (
     read_start,
     read_with_stat,
     real_path,
+    refresh_time,
     remove,
     remove_empty_folder,
     remove_tree,
@@ -130,6 +133,7 @@ __all__ = [
     "normalise",
     "name_java_cause",
     "not_permitted",
+    "open_input",
     "parse_path",
     "path_is_named",
     "place",
@@ -143,6 +147,7 @@ __all__ = [
     "read_start",
     "read_with_stat",
     "real_path",
+    "refresh_time",
     "remove",
     "remove_copies",
     "remove_empty_folder",

@@ -350,6 +350,22 @@ def touch(path: Path) -> None:
 
 
 @operation
+def refresh_time(path: Path) -> None:
+    """Give a file the present as its time before it gets another name, which has the same time.
+
+    VACUUM would remove an old file under a name that is not in the table's log yet. Raises FileNotFoundError, but not
+    on an object store, where each name is a copy with a time of its own.
+    """
+    touch(path)
+
+
+@operation
+def open_input(path: Path) -> str | BinaryIO:
+    """What pyarrow opens to read a file: its name, or an open file of ranges of an object."""
+    return str(path)
+
+
+@operation
 def remove(path: Path) -> None:
     """Remove a file, or nothing when it is gone already."""
     path.unlink(missing_ok=True)

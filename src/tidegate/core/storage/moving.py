@@ -59,8 +59,9 @@ def move(source: Path, target: Path) -> bool:
 def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     """Move one of many finished files, whose bytes are made durable first. False when somebody did it already.
 
-    The target's folder must exist, and the caller syncs it. ``check`` is given the sha256 of the bytes that were copied
-    when source and target are on two devices, and raises when they are not what was written. The file gets the present
+    The target's folder must exist, and the caller syncs it. When source and target are on two devices, ``check`` is
+    given the sha256 of the bytes that were copied, before readers see them ("" where an object store copied them by
+    itself). It raises when they are not what was written, or when the caller may not go on. The file gets the present
     as its time: other programs clear up files of a table's folder that are old and that its log does not name yet.
 
     A process that was suspended during such a copy could resume after its target was removed, and place it again. So

@@ -28,7 +28,9 @@ from obstore.exceptions import BaseError as AnyStoreError
 
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.files import Stat
+from tidegate.core.storage.moving import COPY_SUFFIX
 from tidegate.core.storage.object_path import OPERATIONS, ObjectPath
+from tidegate.core.storage.range_file import RangeFile
 from tidegate.core.storage.stores import (
     call,
     give_up,
@@ -46,10 +48,6 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from tidegate.core.errors import TidegateError
-
-_LARGE_BYTES = 64 << 20
-"""A body of more bytes is sent in parts, to a hidden name, and copied to its own: a client cannot send parts under a
-condition."""
 
 _CHUNK_BYTES = 8 << 20
 
@@ -157,7 +155,14 @@ def is_same(first: Path, second: Path) -> bool:
     if first == second:
         return True
     sizes = [stat(one).size_bytes if isinstance(one, ObjectPath) else one.stat().st_size for one in (first, second)]
-    return sizes[0] == sizes[1] and _digest(first) == _digest(second)
+    return sizes[0] == sizes[1] and (_has_one_tag(first, second) or _digest(first) == _digest(second))
+
+
+def _has_one_tag(first: Path, second: Path) -> bool:
+    """Return whether two objects have one ETag: they have the same bytes then, but other tags say nothing."""
+    found = [_look(one) for one in (first, second) if isinstance(one, ObjectPath)]
+    tags = [one.version.get("e_tag") for one in found if one is not None]
+    return len(tags) == 2 and tags[0] == tags[1] is not None
 
 
 def _digest(path: Path) -> str:
@@ -166,6 +171,10 @@ def _digest(path: Path) -> str:
 
 def free_bytes(folder: ObjectPath) -> int:
     return sys.maxsize
+
+
+def open_input(path: ObjectPath) -> BinaryIO:
+    return RangeFile(path)  # type: ignore[return-value]
 
 
 def address(path: ObjectPath) -> str:
@@ -247,6 +256,10 @@ def make_folder(path: ObjectPath) -> None:
 
 def remove_empty_folder(path: ObjectPath) -> None:
     pass
+
+
+def refresh_time(path: ObjectPath) -> None:
+    pass  # a copy has the time at which it was made
 
 
 def set_modified(path: ObjectPath, modified_ns: int) -> None:
@@ -411,20 +424,8 @@ def create(path: ObjectPath) -> Iterator[BinaryIO]:
     with tempfile.NamedTemporaryFile(prefix="tidegate-") as handle:
         yield handle  # type: ignore[misc]
         handle.flush()
-        if not _upload(Path(handle.name), path):
+        if not _create(path, Path(handle.name)):
             raise error
-
-
-def _upload(source: Path, target: ObjectPath) -> bool:
-    """Write the bytes of a local file unless the target is there; True when this call wrote them."""
-    if source.stat().st_size <= _LARGE_BYTES:
-        return _create(target, source.read_bytes())
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.incoming")
-    try:
-        call(aside, lambda store: store.put(aside.key, source))
-        return _copy_within(aside, target)
-    finally:
-        remove(aside)
 
 
 def touch(path: ObjectPath) -> None:
@@ -483,27 +484,40 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _copy_over(source: Path, target: Path) -> None:
-    """Copy a file or an object to a name, whatever is there."""
-    if not isinstance(target, ObjectPath):
-        OPERATIONS["replace"](target, _read(source))
-    elif isinstance(source, ObjectPath) and (source.scheme, source.bucket) == (target.scheme, target.bucket):
+def _copy_over(source: Path, target: Path) -> str:
+    """Copy a file or an object to a name, whatever is there; the sha256 of a local file, "" of an object that the store
+    copied by itself."""
+    if not isinstance(source, ObjectPath):
+        assert isinstance(target, ObjectPath)
+        found = _digest(source)
+        call(target, lambda store: store.put(target.key, source))  # a large one in parts, several at a time
+        return found
+    if isinstance(target, ObjectPath) and (source.scheme, source.bucket) == (target.scheme, target.bucket):
         call(target, lambda store: store.copy(source.key, target.key))
-    elif not isinstance(source, ObjectPath) and source.stat().st_size > _LARGE_BYTES:
-        call(target, lambda store: store.put(target.key, source))
-    else:
-        replace(target, _read(source))
-
-
-def _read(path: Path) -> bytes:
-    return read(path) if isinstance(path, ObjectPath) else path.read_bytes()
+        return ""
+    with _downloaded(source) as copy:
+        if isinstance(target, ObjectPath):
+            return _copy_over(copy, target)
+        OPERATIONS["move"](copy, target)
+    return ""
 
 
 def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
+    """Bring one of many finished files to its name, in two steps: under a hidden name, then a copy within the store.
+
+    A process that was suspended at any point resumes without harm once another one has placed the file and called
+    :func:`remove_copies`: before ``check``, which asks for the lease too, it is stopped there; after it, the hidden
+    object is gone, and the copy fails. Each step is one request that the store carries out whole.
+    """
     try:
-        if not isinstance(source, ObjectPath):
-            check(_digest(source))
-        _bring(source, target)
+        if not isinstance(target, ObjectPath):
+            with _downloaded(source) as copy:
+                OPERATIONS["place"](copy, target, check)
+            _remove(source)
+            return True
+        aside = _aside(target)
+        check(_copy_over(source, aside))
+        call(target, lambda store: store.copy(aside.key, target.key))
     except FileNotFoundError:
         if not _exists(target):
             raise
@@ -512,69 +526,47 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     return True
 
 
+def _aside(target: ObjectPath) -> ObjectPath:
+    return target.with_name(f".{target.name}{COPY_SUFFIX}")
+
+
 def remove_copies(target: ObjectPath) -> None:
-    pass
+    remove(_aside(target))
 
 
 def link(source: Path, target: Path) -> None:
+    # A look, then a copy: those who give a name to a file at the same time give it to the same bytes.
+    if isinstance(target, ObjectPath):
+        taken = _look(target)
+        is_taken = taken is not None and not taken.is_empty
+    else:
+        is_taken = target.exists()
     try:
-        _bring(source, target, keep=True)
+        if not is_taken:
+            _copy_over(source, target)
     except FileNotFoundError:
         if not _exists(target):
             raise
 
 
 def clone(source: Path, target: Path) -> None:
-    _bring(source, target)
-
-
-def _bring(source: Path, target: Path, *, keep: bool = False) -> None:
-    """Copy a file or an object to a name that is free, or that has these bytes already.
-
-    Raises:
-        FileNotFoundError: There is no source.
-        FileExistsError: The target has other bytes; with ``keep`` they stay, and that is no error.
-    """
-    if not isinstance(target, ObjectPath):
-        done: object = OPERATIONS["put_if_absent"](target, _read(source))
-    elif not isinstance(source, ObjectPath):
-        done = _upload(source, target)
-    elif (source.scheme, source.bucket) == (target.scheme, target.bucket):
-        done = _copy_within(source, target)
-    else:
-        with _downloaded(source) as copy:
-            done = _upload(copy, target)
-    if not done and not keep and not is_same(source, target):
-        raise FileExistsError(17, "another object has this name", str(target))
+    _copy_over(source, target)
 
 
 @contextlib.contextmanager
-def _downloaded(source: ObjectPath) -> Iterator[Path]:
-    with tempfile.NamedTemporaryFile(prefix="tidegate-") as handle:
+def _downloaded(source: Path) -> Iterator[Path]:
+    """A local copy of an object, for the time of the block; it may be moved away."""
+    assert isinstance(source, ObjectPath)
+    with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+        copy = Path(folder, "copy")
 
         def fill(store: ObjectStore) -> None:
-            handle.seek(0)
-            handle.truncate()
-            for chunk in store.get(source.key).stream(_CHUNK_BYTES):
-                handle.write(chunk)
-            handle.flush()
+            with open(copy, "wb") as handle:
+                for chunk in store.get(source.key).stream(_CHUNK_BYTES):
+                    handle.write(chunk)
 
         call(source, fill)
-        yield Path(handle.name)
-
-
-def _copy_within(source: ObjectPath, target: ObjectPath) -> bool:
-    """Copy an object within its bucket unless the target is there; True when this call did it, or an earlier request
-    of it may have: the caller compares the bytes."""
-    _check_conditions(target)
-    try:
-        call(target, lambda store: store.copy(source.key, target.key, overwrite=False))
-    except (AlreadyExistsError, PreconditionError):
-        found = _look(target)
-        if found is not None and not found.is_empty:
-            return False
-        return _create(target, read(source))
-    return True
+        yield copy
 
 
 def take_away(path: ObjectPath, data: bytes) -> bool:

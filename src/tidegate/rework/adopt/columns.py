@@ -85,7 +85,7 @@ def _read_footer(table_path: Path, name: str) -> FileFooter:
     found = storage.stat(path)
     size, modified = found.size_bytes, found.modified_ns
     try:
-        metadata = pq.read_metadata(storage.address(path))
+        metadata = pq.read_metadata(storage.open_input(path))
         int96 = _list_int96(metadata)
         written = (metadata.metadata or {}).get(_SPARK_ROW)
         columns = (

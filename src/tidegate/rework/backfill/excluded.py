@@ -106,7 +106,7 @@ def _find(quarantine: Path, choice: Choice, found: Excluded) -> Iterator[list[di
     origins = read_origins(quarantine, [file.path for file in files])
     for file in files:
         is_ours = not batches.isdisjoint(origins.get(file.path, ()))
-        with pq.ParquetFile(storage.address(quarantine / file.path)) as parquet:
+        with pq.ParquetFile(storage.open_input(quarantine / file.path)) as parquet:
             for piece in parquet.iter_batches(_RECORDS_AT_ONCE, columns=_COLUMNS, use_threads=False):
                 keys: list[dict[str, str]] = []
                 for record in piece.to_pylist():

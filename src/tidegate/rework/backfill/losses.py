@@ -87,7 +87,7 @@ def _read_places(files: Sequence[Path], reason: str = "") -> Places:
     for each."""
     places: dict[tuple[str, TopicPartition], array[int]] = {}
     columns = ["source", "position", *(["reason"] if reason else [])]
-    pieces = (piece for file in files for piece in read_pieces(storage.address(file), columns))
+    pieces = (piece for file in files for piece in read_pieces(file, columns))
     for record in (one for piece in pieces for one in piece.to_pylist()):
         position = record["position"] or ""
         at: Mapping[str, object] = json.loads(position) if position.startswith("{") else {}

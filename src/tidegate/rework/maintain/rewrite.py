@@ -92,7 +92,7 @@ def find_alike(one: Sequence[DataFile], table_path: Path) -> list[tuple[pa.Schem
     alike: list[tuple[pa.Schema, list[DataFile]]] = []
     for file in one:
         with _gone_is_named(table_path, file):
-            metadata = pq.read_metadata(storage.address(table_path / file.path))
+            metadata = pq.read_metadata(storage.open_input(table_path / file.path))
         if metadata.num_rows != file.rows:
             continue
         schema = metadata.schema.to_arrow_schema()
@@ -110,7 +110,7 @@ def _read(file: DataFile, table_path: Path) -> Iterator[pa.Table]:
     with _gone_is_named(table_path, file):
         # From a buffer: given a path, pyarrow resolves its file system each time, which costs more than a small file.
         is_small = file.size_bytes <= _SMALL_BYTES
-        source = pa.py_buffer(storage.read(path)) if is_small else storage.address(path)
+        source = pa.py_buffer(storage.read(path)) if is_small else storage.open_input(path)
         with pq.ParquetFile(source) as parquet:
             for group in range(parquet.num_row_groups):
                 yield parquet.read_row_group(group, use_threads=False)
@@ -174,7 +174,7 @@ class _Output:
 
 
 def _staged(path: Path, state: Path, partition: Mapping[str, str | None]) -> StagedFile:
-    rows = pq.read_metadata(storage.address(path)).num_rows
+    rows = pq.read_metadata(storage.open_input(path)).num_rows
     size = storage.stat(path).size_bytes
     return StagedFile(str(path.relative_to(state)), rows, size, dict(partition_of(partition)), storage.digest(path))
 

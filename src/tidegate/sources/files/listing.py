@@ -408,7 +408,7 @@ def find_own_table(project: Project, base: str, parts: Sequence[str], links: Seq
     """
     top = os.path.realpath(base)
     for what, folder in _list_tables(project):
-        table = os.path.realpath(folder)
+        table = storage.real_path(folder)
         if reaches(top, parts, table, deep=deep) or any(is_inside(link, [table]) for link in links):
             return f"{what} is in {folder}"
     return None

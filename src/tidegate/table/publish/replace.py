@@ -71,7 +71,9 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     shown = [path for some in find_shown(table_path, intent.files_to_remove).values() for path in some]
     for path, (_, hidden) in zip(plain, renamed, strict=True):
         with contextlib.suppress(FileNotFoundError):  # hidden before: the log names it
-            storage.touch(path)  # VACUUM would remove an old file under the hidden name, which is not in the log yet
+            storage.refresh_time(
+                path
+            )  # VACUUM would remove an old file under the hidden name, which is not in the log yet
         storage.link(path, table_path / hidden)
     storage.sync_folders(folders)
     check_lease(is_current, intent)
@@ -173,7 +175,9 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
     for file, new in renamed:
         # Never two plain names at a time: readers without a log would count the rows twice.
         check_lease()
-        storage.touch(table_path / file.path)  # VACUUM would remove an old file under a name that is not in the log yet
+        storage.refresh_time(
+            table_path / file.path
+        )  # VACUUM would remove an old file under a name that is not in the log yet
         hidden = table_path / file.path
         names = storage.list_folder(hidden.parent, "[!.]*.parquet")
         plain = [path for path in names if storage.is_same(path, hidden)]

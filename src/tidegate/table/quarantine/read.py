@@ -95,13 +95,13 @@ def walk_quarantine(
     if times is not None:
         tests = [pc.field(TIME_COLUMN).isin(pa.array(times, TIME)), *tests]
     for file in list_data_files(table_path):
-        for found in _scan(storage.address(table_path / file.path), None, tests):
+        for found in _scan(table_path / file.path, None, tests):
             for row in found.to_pylist():
                 number = row.pop(_NUMBER)
                 yield Found(file.path, number, ids.of(row), row)
 
 
-def _scan(file: str, columns: list[str] | None, tests: Sequence[pc.Expression]) -> Iterator[pa.Table]:
+def _scan(file: Path, columns: list[str] | None, tests: Sequence[pc.Expression]) -> Iterator[pa.Table]:
     """The wanted records of a file piece by piece, each with its number in the file."""
     start = 0
     for piece in read_pieces(file, columns):
@@ -121,9 +121,9 @@ def as_table(piece: pa.RecordBatch) -> pa.Table:
     return table if place < 0 else table.set_column(place, TIME_COLUMN, table[TIME_COLUMN].cast(TIME))
 
 
-def read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[pa.RecordBatch]:
+def read_pieces(file: Path, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[pa.RecordBatch]:
     """Read the rows of a parquet file, ``at_once`` at a time."""
-    with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
+    with pq.ParquetFile(storage.open_input(file), buffer_size=_BUFFER_BYTES) as parquet:
         yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
 
 
@@ -188,7 +188,7 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     """((reason, detail), how many records) of the data files ``files``, the most frequent first."""
     found = None
     for file in files:
-        for batch in read_pieces(storage.address(file), ["reason", "detail"], _DETAILS_AT_ONCE):
+        for batch in read_pieces(file, ["reason", "detail"], _DETAILS_AT_ONCE):
             ones = pa.array([1] * len(batch), pa.int64())
             # Files differ in which columns are nullable, so create the fields again.
             one = pa.table({"reason": batch["reason"], "detail": batch["detail"], "records": ones})
@@ -218,8 +218,9 @@ def show_quarantine(
     places = [] if newest is None else [(row["file"], row[_NUMBER]) for row in newest.to_pylist()]
     times = set() if newest is None else set(newest[TIME_COLUMN].to_pylist())
     rows = dict(_with_ids(table_path, wanted, set(places), times))
-    for file in {file for file, _ in places} & {storage.address(path) for path in staged}:
-        rows |= {place: to_record(None, row, held=True) for place, row in _take(file, places)}
+    found_in = {name for name, _ in places}
+    for held in (path for path in set(staged) if str(path) in found_in):
+        rows |= {place: to_record(None, row, held=True) for place, row in _take(held, places)}
     return [rows[place] for place in places]
 
 
@@ -229,7 +230,7 @@ def _with_ids(
     """The records at ``places``, which have these ``times``: an id depends on equal records, whose times are equal."""
     at_once = QuarantineFilter() if wanted is None else wanted
     for found in walk_quarantine(table_path, at_once, times):
-        place = (storage.address(table_path / found.file), found.number)
+        place = (str(table_path / found.file), found.number)
         if place in places:
             yield place, to_record(found.id, found.row)
 
@@ -257,21 +258,21 @@ def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Pa
     tests, columns = _make_tests(wanted), sorted(wanted.columns)
     files = [(table_path / file.path, False) for file in list_data_files(table_path)] + [(one, True) for one in staged]
     for path, held in files:
-        for found in _scan(storage.address(path), columns, tests):
+        for found in _scan(path, columns, tests):
             # Files differ in which columns are nullable, so create the fields again.
             table = pa.table({name: found[name] for name in [*_FOUND_BY, _NUMBER]})
-            yield table.append_column(_HELD, pa.array([held] * len(found), pa.bool_())), storage.address(path)
+            yield table.append_column(_HELD, pa.array([held] * len(found), pa.bool_())), str(path)
 
 
-def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], QuarantineRow]]:
+def _take(file: Path, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], QuarantineRow]]:
     """The records of ``file`` at ``places`` (file, number)."""
-    numbers = sorted(number for one, number in places if one == file)
+    numbers = sorted(number for one, number in places if one == str(file))
     start = 0
     for batch in read_pieces(file, None):
         held = [number for number in numbers if start <= number < start + len(batch)]
         if held:
             rows = batch.take([number - start for number in held]).to_pylist()
-            yield from (((file, number), row) for number, row in zip(held, rows, strict=True))
+            yield from (((str(file), number), row) for number, row in zip(held, rows, strict=True))
         start += len(batch)
 
 

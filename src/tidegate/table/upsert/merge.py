@@ -41,7 +41,7 @@ def read_columns(
 
     A column that is not in the file is a partition column, or was added to the table later (NULL).
     """
-    with pq.ParquetFile(storage.address(path)) as file:
+    with pq.ParquetFile(storage.open_input(path)) as file:
         stored = [name for name in types if name in file.schema_arrow.names]
         part = file.read_row_groups(list(groups), columns=stored)
         rows = sum(file.metadata.row_group(group).num_rows for group in groups)
@@ -124,7 +124,7 @@ def _read_staged(files: Sequence[StagedFile], state: Path, columns: UpsertColumn
     empty = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in columns.all.items()})
     parts = []
     for file in files:
-        groups = range(pq.read_metadata(storage.address(state / file.path)).num_row_groups)
+        groups = range(pq.read_metadata(storage.open_input(state / file.path)).num_row_groups)
         parts.append(read_columns(state / file.path, file.partition, columns.all, groups))
     return pa.concat_tables([empty, *parts])
 
@@ -264,10 +264,11 @@ class _Incoming:
 
     def find_groups(self, path: Path) -> tuple[list[int], set[int]]:
         """The number of rows of each row group of a file; and those that may have one of the keys, by the footer."""
-        with pq.ParquetFile(storage.address(path)) as parquet:
+        with pq.ParquetFile(storage.open_input(path)) as parquet:
             schema, metadata = parquet.schema_arrow, parquet.metadata
         likely = set(range(metadata.num_row_groups))
-        fragment = ds.ParquetFileFormat().make_fragment(storage.address(path), filesystem=LocalFileSystem())
+        file_system = None if storage.is_object(path) else LocalFileSystem()
+        fragment = ds.ParquetFileFormat().make_fragment(storage.open_input(path), filesystem=file_system)
         for name, bounds in self._bounds.items():
             if name in schema.names:
                 some = fragment.subset(bounds.condition(name, schema.field(name).type), schema=schema)
@@ -305,7 +306,7 @@ def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
     groups: list[list[_Losing]] = []
     open_groups: dict[tuple[object, bytes], tuple[list[_Losing], int]] = {}
     for file in files:
-        schema = pq.read_schema(storage.address(file.path))
+        schema = pq.read_schema(storage.open_input(file.path))
         kind = (tuple(sorted(file.partition.items())), schema.serialize().to_pybytes())
         group, size = open_groups.get(kind, ([], 0))
         if not group or size + file.size_bytes > COPIED_BYTES_AT_MOST:

@@ -18,7 +18,7 @@ def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> 
     """Write the rows of ``sources`` (files of one schema, each with a boolean per row: whether it stays) durably to
     ``target``."""
     storage.make_folder(target.parent)
-    schema = pq.read_schema(storage.address(sources[0][0]))
+    schema = pq.read_schema(storage.open_input(sources[0][0]))
     with open_writer(target, schema) as writer:
         held: list[pa.Table] = []
         size = 0
@@ -45,7 +45,7 @@ def open_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
 def _kept_groups(sources: Sequence[tuple[Path, pa.ChunkedArray]]) -> Iterator[pa.Table]:
     """The remaining rows of each row group."""
     for source, keep in sources:
-        with pq.ParquetFile(storage.address(source)) as file:
+        with pq.ParquetFile(storage.open_input(source)) as file:
             begin = 0
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group)

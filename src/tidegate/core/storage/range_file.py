@@ -1,0 +1,108 @@
+"""An object as an open file, of which only the ranges that are read are fetched."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from obstore.exceptions import PreconditionError
+
+from tidegate.core.storage.stores import call
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from tidegate.core.storage.object_path import ObjectPath
+
+_BLOCK_BYTES = 4 << 20
+_TAIL_BYTES = 64 << 10
+"""A read near the end fetches so much before it too: the footer of a parquet file is read from its end."""
+
+
+class ObjectChangedError(OSError):
+    """The object was replaced after it was opened, or after it was listed."""
+
+
+class RangeFile(io.RawIOBase):
+    """A seekable file of the bytes of an object, all of one version of it.
+
+    Args:
+        path: The object.
+        size: Its size in bytes; None asks the store.
+        e_tag: The version that is to be read; None: whichever is there when the size is asked for.
+        block_bytes: How much a read fetches at least.
+
+    Raises:
+        FileNotFoundError: There is no object.
+    """
+
+    def __init__(
+        self, path: ObjectPath, size: int | None = None, e_tag: str | None = None, block_bytes: int = _BLOCK_BYTES
+    ) -> None:
+        super().__init__()
+        self.path = path
+        if size is None:
+            meta = call(path, lambda store: store.head(path.key))
+            size, e_tag = meta["size"], e_tag or meta["e_tag"]
+        self.size, self._e_tag, self._block_bytes = size, e_tag, block_bytes
+        self._at = 0
+        self._start, self._block = 0, b""
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The position of the next read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position of the next read."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read at the position. Raises ObjectChangedError, and StoreError as every request does."""
+        data = self._read_at(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """The next ``size`` bytes, fewer only at the end."""
+        wanted = self.size - self._at if size is None or size < 0 else size
+        data = bytes(self._read_at(self._at, wanted))
+        self._at += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        """All bytes from the position on."""
+        return self.read()
+
+    def _read_at(self, start: int, wanted: int) -> memoryview | bytes:
+        end = min(start + wanted, self.size)
+        if start >= end:
+            return b""
+        if not (self._start <= start and end <= self._start + len(self._block)):
+            first = min(start, max(self.size - _TAIL_BYTES, 0)) if start >= self.size - _TAIL_BYTES else start
+            last = min(max(end, first + self._block_bytes), self.size)
+            self._block, self._start = self._fetch(first, last), first
+        return memoryview(self._block)[start - self._start : end - self._start]
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        options: Any = {"range": (start, end)}
+        if self._e_tag is not None:
+            options["if_match"] = self._e_tag
+
+        def ask(store: ObjectStore) -> bytes:
+            return bytes(store.get(self.path.key, options=options).bytes())
+
+        try:
+            return call(self.path, ask)
+        except PreconditionError as error:
+            raise ObjectChangedError(5, "the object was replaced while it was read", str(self.path)) from error

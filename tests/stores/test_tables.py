@@ -1,0 +1,115 @@
+"""Tables and quarantine on an S3 server: each kind of run, through readers that are not ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from obstore.fsspec import FsspecStore
+
+from tests.support.object_servers import Bucket
+from tests.support.project import PipelineProject
+from tests.support.readers import open_duckdb
+
+Rows = list[dict[str, Any]]
+
+SPEC = """\
+version: 1
+name: orders
+sources:
+  orders: {type: files, path: data/inbox, format: json, schema: "id BIGINT, day DATE, amount DOUBLE"}
+table: {partition_by: [day]}
+"""
+SUITE = """\
+name: orders
+expectations:
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: id}
+    severity: critical
+    meta: {rule: id_present, on_failure: quarantine}
+  - type: expect_column_max_to_be_between
+    kwargs: {column: amount, max_value: 1000}
+    severity: critical
+"""
+
+
+class StoredTable:
+    """The project of a test, with its tables in a bucket."""
+
+    def __init__(self, root: Path, bucket: Bucket, spec: str = SPEC) -> None:
+        self.bucket = bucket
+        self.scene = PipelineProject(root)
+        self.scene.create(f"warehouse: {bucket.url}/lake/tables\nquarantine: {bucket.url}/lake/quarantine\n")
+        self.scene.write("jobs/orders/pipeline.yaml", spec)
+        self.scene.write("expectations/orders.yaml", SUITE)
+        self.files = 0
+
+    def offer(self, rows: Iterable[dict[str, Any]]) -> None:
+        """A new file in the inbox."""
+        self.files += 1
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        self.scene.write(f"data/inbox/{self.files:03d}.json", text)
+
+    def list_plain(self, table: str = "tables") -> list[str]:
+        """The keys that a reader takes which goes by ``**/*.parquet`` and skips hidden names."""
+        prefix = f"lake/{table}/orders/"
+        keys = [meta["path"] for page in obstore.list(self.bucket.client, prefix) for meta in page]
+        parts = {key: key.removeprefix(prefix).split("/") for key in keys if key.endswith(".parquet")}
+        return [key for key, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
+
+    def read_plain(self, table: str = "tables") -> Rows:
+        """The rows of these files, read with pyarrow one by one."""
+        found = list[dict[str, Any]]()
+        for key in self.list_plain(table):
+            rows = pq.read_table(pa.BufferReader(self.bucket.client.get(key).bytes().to_bytes()))
+            values = dict(part.split("=", 1) for part in key.split("/") if "=" in part)
+            found += [{**row, **values} for row in rows.to_pylist()]
+        return found
+
+    def read_all(self) -> Rows:
+        """The rows of the table, which three readers agree on."""
+        url = f"{self.bucket.url}/lake/tables/orders"
+        by_log = DeltaTable(url).to_pyarrow_table().to_pylist()
+        with open_duckdb() as connection:
+            if not connection.filesystem_is_registered("s3"):
+                connection.register_filesystem(FsspecStore("s3"))
+            files = [f"{self.bucket.url}/{key}" for key in self.list_plain()]
+            query = f"SELECT * FROM read_parquet({files}, union_by_name = true, hive_partitioning = true)"
+            by_glob = connection.sql(query).to_arrow_table().to_pylist()
+        found = [
+            sorted((row["id"], str(row["day"]), row["amount"]) for row in rows)
+            for rows in (by_log, by_glob, self.read_plain())
+        ]
+        assert found[0] == found[1] == found[2]
+        return [{"id": id_, "day": day, "amount": amount} for id_, day, amount in found[0]]
+
+
+def rows_of(first: int, count: int) -> Rows:
+    return [{"id": n, "day": f"2026-01-{n % 3 + 1:02d}", "amount": float(n % 100)} for n in range(first, first + count)]
+
+
+@pytest.fixture
+def stored(tmp_path: Path, s3_bucket: Bucket) -> StoredTable:
+    return StoredTable(tmp_path / "p", s3_bucket)
+
+
+def test_runs_publish_to_the_store(stored: StoredTable) -> None:
+    stored.offer(rows_of(0, 100))
+    stored.offer([{"id": None, "day": "2026-01-01", "amount": 1.0}])
+    report = stored.scene.run()
+    assert report["outcome"] == "published"
+    assert report["rows"]["published"] == 100
+    assert stored.read_all() == rows_of(0, 100)
+    assert len(stored.read_plain("quarantine")) == 1
+    stored.offer(rows_of(100, 50))
+    assert stored.scene.run()["outcome"] == "published"
+    assert stored.read_all() == rows_of(0, 150)
+    assert stored.scene.run()["outcome"] == "nothing_new"
+    assert not list(stored.scene.root.rglob("s3:*"))
