@@ -47,7 +47,6 @@ EXCEPTIONS = {
     "views/validate.py:find_in_buckets": "files of the user's project",
     "views/trial.py": "a project of its own in a folder of temporary files, made from the user's",
     "table/quarantine/read.py:export_quarantine": "a file that a person names",
-    "table/quarantine/read.py:read_pieces": "is given addresses",
     "rework/replay/command.py:read_edits": "a file that a person names",
     "sources/files/pinned.py:StaticFiles._take": "copies an input of the user",
     "spark/session/executors.py": "asks whether the executors have the folders that this machine has",

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.project import in_session
 from tests.support.scene import NAME, Snapshot, make_scene
+from tidegate.core.storage import ObjectPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +60,12 @@ def sweep(total: int, sample: int) -> list[int]:
     if total <= sample:
         return list(range(1, total + 1))
     return sorted({1 + round(index * (total - 1) / (sample - 1)) for index in range(sample)})
+
+
+@pytest.fixture
+def lake(request: pytest.FixtureRequest, devices: int) -> Path | None:
+    """Where the tables of a test are: in a bucket if its parameter ``devices`` is 0, else None, beside its state."""
+    return None if devices else ObjectPath(request.getfixturevalue("s3_bucket").url)
 
 
 _COUNTED: dict[tuple[Path, tuple[str, ...]], int] = {}

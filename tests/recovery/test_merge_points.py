@@ -38,13 +38,19 @@ def check_readers(keyed: Keyed, mode: str, where: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "devices", "after"),
-    [("update", 1, False), ("update", 1, True), ("update", 2, False), ("complete", 1, False)],
-    ids=["before", "after", "copied", "complete"],
+    [
+        *(("update", 1, False), ("update", 1, True), ("update", 2, False), ("complete", 1, False)),
+        *(("update", 0, False), ("update", 0, True), ("complete", 0, False)),
+    ],
+    ids=["before", "after", "copied", "complete", "stored", "stored, after", "stored, complete"],
 )
-def test_killed_at_every_call_and_run_again(tmp_path: Path, mode: str, devices: int, after: bool) -> None:
-    scenes = Scenes(tmp_path, mode)
+def test_killed_at_every_call_and_run_again(
+    tmp_path: Path, mode: str, devices: int, after: bool, lake: Path | None
+) -> None:
+    scenes = Scenes(tmp_path, mode, lake)
     names, expected = count_calls(scenes, devices, kill)
-    assert {"os.rename", "os.link", "os.unlink", "os.mkdir"} <= set(names)
+    assert {"os.link", "os.unlink"} <= set(names)
+    assert ({"os.rename", "os.mkdir"} if devices else {"store.put", "store.copy", "store.delete"}) <= set(names)
     for at in sweep(len(names), 30):
         keyed = scenes.make(str(at))
         with pytest.MonkeyPatch.context() as patch:
@@ -61,10 +67,12 @@ def test_killed_at_every_call_and_run_again(tmp_path: Path, mode: str, devices: 
         assert keyed.leftovers() == [], where
 
 
-@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
-def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -> None:
+@pytest.mark.parametrize(
+    ("fenced", "devices"), [(True, 1), (False, 1), (True, 0)], ids=["fenced", "unfenced", "stored"]
+)
+def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool, lake: Path | None) -> None:
     """The sleeper wakes after its increment was published by another run, and a later one too, with a late change."""
-    scenes = Scenes(tmp_path, "update")
+    scenes = Scenes(tmp_path, "update", lake)
     for at in sweep(len(count_calls(scenes)[0]), 20):
         keyed = scenes.make(str(at))
 
@@ -180,7 +188,7 @@ def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:
 
 
 def visible_files(keyed: Keyed) -> list[Path]:
-    return sorted(keyed.paths.table.rglob("*.parquet"))
+    return storage.list_tree(keyed.paths.table, "*.parquet")
 
 
 def test_an_old_manifest_that_comes_back(tmp_path: Path) -> None:

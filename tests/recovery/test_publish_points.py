@@ -13,6 +13,7 @@ import pytest
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY, Stager, make_paths
 from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill, split_devices
+from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.state.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state
@@ -24,8 +25,8 @@ from tidegate.table.publish.publish import finish_intent
 class Bench:
     """A pipeline with two batches to publish; the second brings a new column."""
 
-    def __init__(self, root: Path) -> None:
-        self.paths = make_paths(root)
+    def __init__(self, root: Path, lake: Path | None = None) -> None:
+        self.paths = make_paths(root, lake=lake)
         narrow = Stager(self.paths, {"id": "long", "city": "string"}, ["city"])
         wide = Stager(self.paths, {"id": "long", "city": "string", "note": "string"}, ["city"])
         self.manifests = [
@@ -77,11 +78,15 @@ def seen_ids(table_path: Path, *, delta: bool) -> list[int]:
     return [row["id"] for row in rows]
 
 
-@pytest.mark.parametrize(("devices", "after"), [(1, False), (1, True), (2, False)], ids=["before", "after", "copied"])
-def test_killed_at_every_call_and_run_again(tmp_path: Path, devices: int, after: bool) -> None:
+@pytest.mark.parametrize(
+    ("devices", "after"),
+    [(1, False), (1, True), (2, False), (0, False), (0, True)],
+    ids=["before", "after", "copied", "stored", "stored, after"],
+)
+def test_killed_at_every_call_and_run_again(tmp_path: Path, devices: int, after: bool, lake: Path | None) -> None:
     points = []
     for at in range(1, 200):
-        bench = Bench(tmp_path / str(at))
+        bench = Bench(tmp_path / str(at), lake and lake / str(at))
         with pytest.MonkeyPatch.context() as patch:
             if devices == 2:
                 split_devices(patch, bench.paths.state)
@@ -101,18 +106,25 @@ def test_killed_at_every_call_and_run_again(tmp_path: Path, devices: int, after:
         bench.run(1)
         assert bench.ids() == [1, 2, 3, 4], f"killed at {at} ({calls.names[-1]})"
         assert pending_intents(bench.paths) == []
-        assert list(bench.paths.table.rglob("*.incoming")) == []
+        assert storage.list_tree(bench.paths.table, "*.incoming") == []
         if not killed:
             break
     assert not killed, "the sweep ended before the publish did"
-    assert {"os.rename", "os.link", "os.unlink", "os.mkdir"} <= set(points)
+    assert {"os.link", "os.unlink", "os.mkdir"} <= set(points)
+    assert set(points) & {"os.rename", "store.put", "store.copy", "store.delete"} == (
+        {"os.rename"} if devices else {"store.put", "store.copy", "store.delete"}
+    )
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_replacing_killed_at_every_call(tmp_path: Path, after: bool) -> None:
+@pytest.mark.parametrize(
+    ("devices", "after"),
+    [(1, False), (1, True), (0, False), (0, True)],
+    ids=["before", "after", "stored", "stored, after"],
+)
+def test_replacing_killed_at_every_call(tmp_path: Path, after: bool, lake: Path | None) -> None:
     killed = True
     for at in range(1, 200):
-        bench = Bench(tmp_path / str(at))
+        bench = Bench(tmp_path / str(at), lake and lake / str(at))
         bench.run(1)
         with pytest.MonkeyPatch.context() as patch:
             calls = StorageCalls(patch, at, kill, after=after)
@@ -135,13 +147,15 @@ def test_replacing_killed_at_every_call(tmp_path: Path, after: bool) -> None:
 
 @pytest.mark.parametrize(
     ("devices", "fenced", "replacing"),
-    [(1, True, False), (1, False, False), (2, False, False), (1, False, True)],
-    ids=["fenced", "unfenced", "copied", "replacing"],
+    [(1, True, False), (1, False, False), (2, False, False), (1, False, True), (0, True, False), (0, True, True)],
+    ids=["fenced", "unfenced", "copied", "replacing", "stored", "stored, replacing"],
 )
-def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, devices: int, fenced: bool, replacing: bool) -> None:
+def test_frozen_at_every_call_while_others_go_on(
+    tmp_path: Path, devices: int, fenced: bool, replacing: bool, lake: Path | None
+) -> None:
     """The sleeper wakes after its batch was published, a later one too, and all files were compacted away."""
     for at in range(1, 200):
-        bench = Bench(tmp_path / str(at))
+        bench = Bench(tmp_path / str(at), lake and lake / str(at))
         if replacing:
             bench.run(1)
         with pytest.MonkeyPatch.context() as patch:
@@ -164,10 +178,10 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, devices: int, f
             if not replacing or bench.last_batch() < 2:
                 bench.replace_all(2)
             bench.replace_all(3)
-            before = (bench.ids(), sorted(path for path in bench.paths.table.rglob("*.parquet")))
+            before = (bench.ids(), storage.list_tree(bench.paths.table, "*.parquet"))
             assert before[0] == [1, 2, 3, 4]
             sleeper.wake()
-            after = (bench.ids(), sorted(path for path in bench.paths.table.rglob("*.parquet")))
+            after = (bench.ids(), storage.list_tree(bench.paths.table, "*.parquet"))
             assert after == before, f"frozen at {at}"
             bench.run(1)
             assert bench.ids() == [1, 2, 3, 4]
@@ -177,10 +191,10 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, devices: int, f
     raise AssertionError("the sweep ended before the publish did")
 
 
-@pytest.mark.parametrize("_round", range(8))
-def test_two_publish_the_same_batches_at_once(tmp_path: Path, _round: int) -> None:
+@pytest.mark.parametrize(("_round", "devices"), [*((number, 1) for number in range(8)), (8, 0), (9, 0)])
+def test_two_publish_the_same_batches_at_once(tmp_path: Path, _round: int, lake: Path | None) -> None:
     """Both hold what they take for the lease, and both write at the same moment."""
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, lake)
     gate = threading.Barrier(2, timeout=30)
     trouble: list[BaseException] = []
 

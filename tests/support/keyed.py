@@ -54,9 +54,10 @@ class Keyed:
     sinks: list[dict[str, Any]] = field(default_factory=list)
     readers: str = "both"
     next_batch: int = 0
+    lake: Path | None = None
 
     def __post_init__(self) -> None:
-        self.paths = make_paths(self.root)
+        self.paths = make_paths(self.root, lake=self.lake)
         self.stager = Stager(self.paths, self.columns, self.partition_by)
         note_birth(self.paths)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.keyed import Keyed
+from tests.support.object_servers import folder_of
 from tests.support.readers import canonical, read_agreed
 from tests.support.storage_calls import StorageCalls, split_devices, watch
 from tidegate.runs.reports.report import load_report
@@ -41,6 +42,8 @@ class Scenes:
 
     root: Path
     mode: str
+    lake: Path | None = None
+    """Where the tables are; None: below ``root``."""
 
     def __post_init__(self) -> None:
         keyed = self._open("model", 0)
@@ -50,12 +53,16 @@ class Scenes:
 
     def make(self, name: str) -> Keyed:
         """One more, untouched."""
-        shutil.copytree(self.root / "model", self.root / name)
+        for place in filter(None, (self.root, self.lake)):
+            shutil.copytree(folder_of(place / "model"), folder_of(place / name))
         return self._open(name, 3)
 
     def _open(self, name: str, next_batch: int) -> Keyed:
         keys, order_by = (["id"], "n") if self.mode == "update" else ([], None)
-        keyed = Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
+        lake = None if self.lake is None else self.lake / name
+        keyed = Keyed(
+            self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch, lake=lake
+        )
         keyed.order_by = order_by
         return keyed
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.core.storage import access
+from tidegate.core.storage import ObjectPath, access
 from tidegate.core.storage.stores import open_store
 from tools.object_servers import AzureServer, S3Server, has_attributes
 
@@ -49,7 +49,18 @@ def make_bucket(server: S3Server | AzureServer, patch: pytest.MonkeyPatch, **set
     enter_environment(server, patch)
     bucket = Bucket(server, f"test-{secrets.token_hex(6)}")
     server.make_bucket(bucket.name, **settings)
+    if isinstance(server, S3Server):
+        _FOLDERS[bucket.name] = server.folder / "data" / bucket.name
     return bucket
+
+
+_FOLDERS: dict[str, Path] = {}
+
+
+def folder_of(path: Path) -> Path:
+    """Where an S3 server of the tests keeps the objects below ``path``, as files with the names of their keys: any
+    reader of files reads them there. A path of a file system is returned as it is."""
+    return _FOLDERS[path.bucket] / path.key if isinstance(path, ObjectPath) else path
 
 
 def enter_environment(server: S3Server | AzureServer, patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.object_servers import folder_of
 from tidegate.table.log.state import read_table_state
 from tidegate.table.schema import fields_of
 
@@ -25,6 +26,7 @@ Rows = list[dict[str, Any]]
 
 def read_with_duckdb(table_path: Path) -> Rows:
     """What a person gets from ``read_parquet('table/**/*.parquet', union_by_name = true)``: no log, no schema given."""
+    table_path = folder_of(table_path)
     if not glob.glob(f"{glob.escape(str(table_path))}/**/*.parquet", recursive=True, include_hidden=True):
         return []
     pattern = glob.escape(str(table_path)).replace("'", "''") + "/**/*.parquet"
@@ -53,6 +55,7 @@ def read_with_deltalake(table_path: Path) -> Rows:
     """The newest version by its log; an empty list when there is no table."""
     from deltalake import DeltaTable
 
+    table_path = folder_of(table_path)
     if not DeltaTable.is_deltatable(str(table_path)):
         return []
     rows: Rows = DeltaTable(str(table_path)).to_pyarrow_table().to_pylist()
@@ -61,6 +64,7 @@ def read_with_deltalake(table_path: Path) -> Rows:
 
 def read_with_spark(spark: SparkSession, table_path: Path) -> Rows:
     """What ``spark.read.parquet(table)`` gives, without Delta and without a schema."""
+    table_path = folder_of(table_path)
     if not any(Path(table_path).rglob("*.parquet")):
         return []
     frame = spark.read.option("mergeSchema", "true").parquet(glob.escape(str(table_path)))

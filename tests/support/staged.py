@@ -47,13 +47,13 @@ _NESTED = {
 }
 
 
-def make_paths(root: Path, name: str = "orders") -> PipelinePaths:
-    """Paths of a pipeline whose project is ``root``."""
+def make_paths(root: Path, name: str = "orders", lake: Path | None = None) -> PipelinePaths:
+    """Paths of a pipeline whose project is ``root``, with its tables below ``lake``, if that is given."""
     return PipelinePaths(
         name=name,
         job=root / "jobs" / name,
-        table=root / "warehouse" / name,
-        quarantine=root / "quarantine" / name,
+        table=(lake or root) / "warehouse" / name,
+        quarantine=(lake or root) / "quarantine" / name,
         state=root / "state" / name,
     )
 

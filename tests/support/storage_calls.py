@@ -1,4 +1,5 @@
-"""Stopping a program at its N-th storage call: every rename, link, unlink, mkdir and fsync is a point.
+"""Stopping a program at its N-th storage call: every rename, link, unlink, mkdir and fsync is a point, and each request
+to an object store that changes something.
 
 ``StorageCalls`` counts the calls of one thread and does something at a chosen one: raise (a kill), or wait (a freeze).
 For a kill a sync is not a point: the files are the same before it and after it, so the call that follows it is the
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +49,10 @@ class StorageCalls:
             if name == "fsync" and act is kill:
                 continue
             patch.setattr(os, name, self._wrap(f"os.{name}", getattr(os, name)))
+        if (stores := sys.modules.get("tidegate.core.storage.stores")) is not None:
+            real = stores.open_store
+            patch.setattr(stores, "open_store", lambda *place: _Counted(real(*place), self._wrap))
+            patch.setattr(stores, "_interruptible", lambda act: act())  # in this thread, where it is counted
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -66,6 +72,17 @@ class StorageCalls:
                     self.act(name)
 
         return call
+
+
+class _Counted:
+    """The client of an object store, of which each request that changes something is counted."""
+
+    def __init__(self, client: Any, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._client, self._wrap = client, wrap
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        return self._wrap(f"store.{name}", found) if name in ("put", "copy", "delete") else found
 
 
 def kill(name: str) -> None:

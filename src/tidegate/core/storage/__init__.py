@@ -14,7 +14,7 @@ here                                            on an object store
 ``replace``, ``touch``                          HEAD or GET, then PUT If-Match
 ``create``                                      PUT If-None-Match, when the block ends
 ``move``, ``place``, ``link``, ``clone``        PUT or copy, and for a move DELETE of the source
-``is_same``                                     compare the ETags, or else the bytes
+``is_same``                                     compare the writers' names, which copies keep
 ``remove``, ``remove_tree``                     DELETE
 ``take_away``                                   PUT If-Match of no bytes; what has none counts as absent
 ``set_modified``, ``refresh_time``              nothing: what was written has the time that it was given

@@ -85,7 +85,8 @@ def digest(path: Path) -> str:
 
 @operation
 def is_same(first: Path, second: Path) -> bool:
-    """Return whether two names hold the same bytes since :func:`link`, or are one folder. Raises FileNotFoundError."""
+    """Return whether two names are of one file since :func:`link`, or are one folder; files that have the same bytes by
+    chance are not. Raises FileNotFoundError."""
     return os.path.samestat(first.stat(), second.stat())
 
 

@@ -92,7 +92,7 @@ def _look(path: ObjectPath) -> _Found | None:
         return None
 
 
-def _missing(path: ObjectPath) -> FileNotFoundError:
+def _missing(path: Path) -> FileNotFoundError:
     return FileNotFoundError(2, "No such object", str(path))
 
 
@@ -154,15 +154,14 @@ def digest(path: ObjectPath) -> str:
 def is_same(first: Path, second: Path) -> bool:
     if first == second:
         return True
-    sizes = [stat(one).size_bytes if isinstance(one, ObjectPath) else one.stat().st_size for one in (first, second)]
-    return sizes[0] == sizes[1] and (_has_one_tag(first, second) or _digest(first) == _digest(second))
-
-
-def _has_one_tag(first: Path, second: Path) -> bool:
-    """Return whether two objects have one ETag: they have the same bytes then, but other tags say nothing."""
-    found = [_look(one) for one in (first, second) if isinstance(one, ObjectPath)]
-    tags = [one.version.get("e_tag") for one in found if one is not None]
-    return len(tags) == 2 and tags[0] == tags[1] is not None
+    found = [_look(one) if isinstance(one, ObjectPath) else None for one in (first, second)]
+    there, other = (one if one is not None and not one.is_empty else None for one in found)
+    if there is None or other is None:
+        raise _missing(first if there is None else second)
+    # A copy keeps the metadata. Equal bytes say nothing, since a file can be written again with the same rows.
+    if there.writer or other.writer:
+        return there.writer == other.writer
+    return there.version.get("e_tag") == other.version.get("e_tag") is not None
 
 
 def _digest(path: Path) -> str:
@@ -490,7 +489,8 @@ def _copy_over(source: Path, target: Path) -> str:
     if not isinstance(source, ObjectPath):
         assert isinstance(target, ObjectPath)
         found = _digest(source)
-        call(target, lambda store: store.put(target.key, source))  # a large one in parts, several at a time
+        attributes = {_WRITER: secrets.token_hex(8)}
+        call(target, lambda store: store.put(target.key, source, attributes=attributes))  # a large one in parts
         return found
     if isinstance(target, ObjectPath) and (source.scheme, source.bucket) == (target.scheme, target.bucket):
         call(target, lambda store: store.copy(source.key, target.key))
