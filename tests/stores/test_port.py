@@ -55,7 +55,7 @@ def test_wrong_credentials_are_refused_at_once(s3_bucket: Bucket, monkeypatch: p
 
 def other_client(bucket: Bucket, patch: pytest.MonkeyPatch) -> ObjectPath:
     """A path in the bucket for which the client is made anew, from the environment as it is now."""
-    patch.setattr(stores, "open_store", stores.open_store.__wrapped__)
+    patch.setattr(stores, "_open", stores._open.__wrapped__)
     patch.setattr(objects, "_checked", set())
     return ObjectPath(bucket.url) / "state" / "token"
 
