@@ -15,7 +15,7 @@ import pytest
 from tests.support.object_servers import Bucket
 from tests.support.port_suite import PortSuite
 from tidegate.core import storage
-from tidegate.core.storage import ObjectPath, objects, stores
+from tidegate.core.storage import ObjectPath, access, objects, stores
 from tidegate.core.storage.faults import StoreError, name_cause
 
 
@@ -75,7 +75,7 @@ def test_a_bucket_that_does_not_exist_is_not_an_empty_one(request: pytest.Fixtur
 
 
 def test_a_server_that_is_away_is_waited_for(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(access, "PATIENCE_SECONDS", 1.0)
     path = ObjectPath(s3_bucket.url) / "state" / "token"
     storage.replace(path, b"before")
     s3_bucket.server.kill()

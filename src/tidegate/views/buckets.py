@@ -13,7 +13,7 @@ from tidegate.spec.document import KeyPath
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import PROJECT_FILE, Project
 
-_PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
 """A person waits for the answer; a run waits longer."""
 
 
@@ -36,12 +36,12 @@ class Place:
         """The error that a run would end with because of this place; it is asked with a few requests."""
         try:
             # Late: it brings the client of object stores.
-            from tidegate.core.storage import objects, stores
+            from tidegate.core.storage import objects
         except ImportError as error:
             if (known := explain_missing(error)) is None:
                 raise
             return known
-        with stores.limit_patience(_PATIENCE_SECONDS):
+        with storage.limit_patience(PATIENCE_SECONDS):
             return objects.find_missing_rights(self.path, only_read=self.only_read)
 
 

@@ -26,6 +26,7 @@ from tidegate import __version__
 from tidegate.core import outputs, storage
 from tidegate.core.errors import TidegateError, TryAgainError
 from tidegate.core.extras import check_spark, explain_missing
+from tidegate.core.storage.faults import StoreError
 from tidegate.core.words import list_first
 from tidegate.runs.preflight.gather import gather_facts
 from tidegate.runs.preflight.tables import OF_ONE, check_quarantine, damage_error
@@ -69,11 +70,14 @@ def examine(project: Project, submit: Submit | None = None) -> list[Finding]:
     local = {name: path for name, path in folders.items() if not storage.is_object(path)}
     findings += [_check_folder(name, path) for name, path in local.items()]
     if "state" in local:
-        findings += [_check_one_device(local), _check_disk(project.state)]
-    findings += _check_buckets(project, specs)
+        findings += [_check_one_device(local)] if len(local) > 1 else []
+        findings.append(_check_disk(project.state))
+    buckets = list(_check_buckets(project, specs))
+    findings += buckets
     findings.append(_check_specs(specs, faulty))
     findings += _check_notifiers(project, specs)
-    findings += [found for spec in specs for found in _check_unfinished(project, spec)]
+    if all(found.ok for found in buckets):  # a store that is away would be waited for in each pipeline
+        findings += [found for spec in specs for found in _check_unfinished(project, spec)]
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
     if "kafka" in needed:
         findings += _check_brokers(project, specs)
@@ -269,6 +273,8 @@ def _check_unfinished(project: Project, spec: PipelineSpec) -> Iterator[Finding]
         yield Finding.of(f"quarantine of {name}", error)
     except NotADirectoryError:
         return  # the check of the folders reports it
+    except StoreError as error:
+        yield Finding.of(f"tables of {name}", error.named)
     except OSError as error:
         fix = f"give user {_user()} the right to read it"
         yield Finding(f"state of {name}", False, f"{error.filename}: {error.strerror}", fix)

@@ -9,7 +9,7 @@ from obstore.exceptions import GenericError, NotFoundError, PermissionDeniedErro
 
 from tests.support.faulty_store import FaultyStore, UnsafeStore, use_store
 from tidegate.core import storage
-from tidegate.core.storage import ObjectPath, objects, stores
+from tidegate.core.storage import ObjectPath, access, objects
 
 FOLDER = ObjectPath("s3://bucket/tables")
 DENIED = PermissionDeniedError(
@@ -112,9 +112,9 @@ def test_a_bucket_that_is_missing_is_not_a_missing_right(store: FaultyStore) -> 
 
 def test_a_store_that_is_away_is_named_after_the_limit_of_who_asks(store: FaultyStore) -> None:
     store.choose = lambda name, number: "lost request"
-    with stores.limit_patience(0.1):
+    with storage.limit_patience(0.1):
         error = objects.find_missing_rights(FOLDER)
     assert error is not None
     assert (error.code, error.exit_code) == ("STORAGE_FAILED", 75)
-    assert "for 0.1 seconds" in error.message
-    assert stores.patience_seconds() == stores.PATIENCE_SECONDS
+    assert f"about {FOLDER} for 0.1 seconds" in error.message
+    assert access.patience_seconds() == access.PATIENCE_SECONDS

@@ -12,7 +12,7 @@ import pytest
 from tests.support.faulty_store import FAULTS, FaultyStore, UnsafeStore, seeded, use_store
 from tests.support.port_suite import PortSuite
 from tidegate.core import storage
-from tidegate.core.storage import ObjectPath, stores
+from tidegate.core.storage import ObjectPath, access, stores
 from tidegate.core.storage.faults import StoreError, name_cause
 
 
@@ -126,7 +126,7 @@ def test_a_store_that_ignores_conditions_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_store_that_does_not_answer_is_named_after_a_limit(
     store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(access, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(stores, "_FIRST_PAUSE_SECONDS", 0.01)
     for fault in ("throttled", "lost request"):
         store.choose = lambda name, number, fault=fault: fault  # type: ignore[misc]

@@ -12,7 +12,7 @@ from tidegate.core import storage
 from tidegate.core.storage import ObjectPath
 from tidegate.spec.pipeline import load_pipeline
 from tidegate.spec.project import Project, load_project
-from tidegate.views import doctor
+from tidegate.views import buckets, doctor
 from tidegate.views.buckets import list_places
 from tidegate.views.validate import find_in_buckets
 
@@ -84,8 +84,19 @@ def test_doctor_asks_about_buckets_and_the_local_disk_of_the_state(project: Proj
     assert found["warehouse"].ok and "written" in found["warehouse"].found
     assert not found["quarantine"].ok and "no right to delete there" in found["quarantine"].found
     assert found["table of orders"].ok
-    assert found["state"].ok and found["file system"].ok
-    assert "warehouse" not in found["file system"].found
+    assert found["state"].ok and found["disk"].ok
+    assert "file system" not in found, "nothing else is on a disk"
+
+
+def test_doctor_does_not_wait_for_a_store_that_is_away_in_each_pipeline(
+    project: Project, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "PATIENCE_SECONDS", 0.1)
+    store.choose = lambda name, number: "lost request"
+    wrong = {one.check: one.found for one in doctor.examine(project) if not one.ok}
+    assert {"warehouse", "quarantine", "table of orders"} <= set(wrong)
+    assert not [check for check in wrong if check.startswith(("state of", "tables of"))]
+    assert "STORAGE_FAILED" in wrong["warehouse"]
 
 
 def test_a_project_without_buckets_asks_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

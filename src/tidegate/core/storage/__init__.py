@@ -41,7 +41,14 @@ or a replacement that fails that way is looked at: what it was to bring about ma
 
 from __future__ import annotations
 
-from tidegate.core.storage.access import CA_VARIABLE, child_environment, store_settings, use_login, use_settings
+from tidegate.core.storage.access import (
+    CA_VARIABLE,
+    child_environment,
+    limit_patience,
+    store_settings,
+    use_login,
+    use_settings,
+)
 from tidegate.core.storage.faults import (
     disk_full,
     find_unwritable,
@@ -121,6 +128,7 @@ __all__ = [
     "is_failure",
     "is_object",
     "is_same",
+    "limit_patience",
     "link",
     "list_folder",
     "list_folders",

@@ -1,15 +1,24 @@
-"""How this process, and those that it starts, reach S3: settings of the project, and credentials that Airflow keeps.
+"""How this process, and those that it starts, reach object stores: the settings of a project for S3, credentials that
+Airflow keeps, and how long a store may be away.
 
-Both have the names of environment variables, override these in this process, and are given to the processes that it
-starts. The environment of this process stays as it is: it may be Airflow's, which has buckets of its own.
+Settings and credentials have the names of environment variables, override these in this process, and are given to the
+processes that it starts. The environment of this process stays as it is: it may be Airflow's, which has buckets of its
+own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 
 CA_VARIABLE = "AWS_CA_BUNDLE"
 """The file with the certificates that are trusted in addition, as AWS's own programs call it."""
+
+PATIENCE_SECONDS = 60.0
+"""How long a request is repeated while the store does not answer, or asks for fewer requests (503)."""
+
+_patience: ContextVar[float | None] = ContextVar("patience", default=None)
 
 _settings: dict[str, str] = {}
 _connection = ""
@@ -51,3 +60,18 @@ def child_environment() -> dict[str, str]:
     What a driver is to read and write was looked at before it is started.
     """
     return open_environment() if _needs_login else store_settings()
+
+
+def patience_seconds() -> float:
+    """How long a request of this thread is repeated."""
+    return PATIENCE_SECONDS if (limit := _patience.get()) is None else limit
+
+
+@contextlib.contextmanager
+def limit_patience(seconds: float) -> Iterator[None]:
+    """Repeat requests of this thread for ``seconds`` only."""
+    token = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(token)

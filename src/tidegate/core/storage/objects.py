@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.exceptions import BaseError as AnyStoreError
 
+from tidegate.core.storage.access import patience_seconds
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.files import Stat
 from tidegate.core.storage.moving import COPY_SUFFIX
@@ -36,7 +37,6 @@ from tidegate.core.storage.stores import (
     give_up,
     is_denied,
     list_objects,
-    patience_seconds,
     reason_of,
     refuse,
     refuse_for,
@@ -276,12 +276,9 @@ def _check_conditions(path: ObjectPath) -> None:
         return
     probe = path.parent / f".{secrets.token_hex(8)}.probe"
     try:
-        _try_conditions(probe)
+        _try_and_remove(probe)
     except FileNotFoundError as error:
         raise refuse(path, error.__cause__ if isinstance(error.__cause__, Exception) else error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            remove(probe)
     _checked.add((path.scheme, path.bucket))
 
 
@@ -299,38 +296,49 @@ def find_missing_rights(folder: ObjectPath, *, only_read: bool = False) -> Tideg
     """The error that a run which uses the objects below ``folder`` would end with: the store is away, there is no such
     bucket, a right is missing, or conditions are ignored. None when nothing is missing; no object is left behind."""
     probe = folder / f".{secrets.token_hex(8)}.probe"
-    steps: dict[str, Callable[[], object]] = {"list": lambda: _list_right_in(probe), "read": lambda: _get(probe)}
+    rights: dict[str, Callable[[], object]] = {"list": lambda: _list_right_in(probe), "read": lambda: _get(probe)}
     if not only_read:
         # These are asked for with requests that change nothing: a probe could not be removed without the right to.
         absent = {"e_tag": '"0"', "version": "1"}
-        steps |= {"write": lambda: _put(probe, b"0", absent, "probe"), "delete": lambda: remove(probe)}
-    lacks: dict[str, str] = {}
-    for right, step in steps.items():
-        try:
-            step()
-        except (FileNotFoundError, PreconditionError, AlreadyExistsError):
-            pass  # allowed, and there is no such object
-        except StoreError as error:
-            cause = error.__cause__
-            if not isinstance(cause, AnyStoreError) or not is_denied(cause):
-                return error.named
-            if right != "read" or "list" not in lacks:  # without the right to list, what is absent is refused
-                lacks[right] = reason_of(cause)
-    if lacks:
-        reason = next(iter(lacks.values()))
-        if len(lacks) < len(steps) - ("list" in lacks):
-            reason = f"there is no right to {' and '.join(', '.join(lacks).rsplit(', ', 1))} there ({reason})"
-        return refuse_for(folder, reason)  # refused on all counts, the store's own words say more: a wrong key
+        rights |= {"write": lambda: _put(probe, b"0", absent, "probe"), "delete": lambda: remove(probe)}
     try:
+        refused = {right: reason for right, ask in rights.items() if (reason := _find_refusal(folder, ask))}
+        if "list" in refused and "read" in refused:
+            del refused["read"], rights["read"]  # without the right to list, what is absent is refused too
+        if refused:
+            reason = next(iter(refused.values()))
+            if len(refused) < len(rights):
+                reason = f"there is no right to {' and '.join(', '.join(refused).rsplit(', ', 1))} there ({reason})"
+            return refuse_for(folder, reason)  # refused on all counts, the store's own words say more: a wrong key
         if not only_read:
-            _try_conditions(probe)
+            _try_and_remove(probe)
     except StoreError as error:
         return error.named
-    finally:
-        if not only_read:
-            with contextlib.suppress(OSError):
-                remove(probe)
     return None
+
+
+def _find_refusal(folder: ObjectPath, ask: Callable[[], object]) -> str | None:
+    """Why a right is missing; None when it is there. Raises StoreError for another fault of the store."""
+    try:
+        ask()
+    except (FileNotFoundError, PreconditionError, AlreadyExistsError):
+        return None  # allowed, and there is no such object
+    except StoreError as error:
+        cause = error.__cause__
+        if not isinstance(cause, AnyStoreError):  # a setting of the client
+            raise
+        if not is_denied(cause):
+            raise (give_up if error.named.retry else refuse)(folder, cause) from error
+        return reason_of(cause)
+    return None
+
+
+def _try_and_remove(probe: ObjectPath) -> None:
+    try:
+        _try_conditions(probe)
+    finally:
+        with contextlib.suppress(OSError):
+            remove(probe)
 
 
 def _write_probe(probe: ObjectPath, mode: Any) -> _Found:

@@ -6,7 +6,6 @@ web identity, or the metadata service of the machine; for S3 on Airflow from a c
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import random
@@ -14,8 +13,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +29,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from tidegate.core import errors
 from tidegate.core.errors import Caught, UsageError
-from tidegate.core.storage.access import CA_VARIABLE, open_environment
+from tidegate.core.storage.access import CA_VARIABLE, open_environment, patience_seconds
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
 
@@ -39,11 +37,6 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 R = TypeVar("R")
-
-PATIENCE_SECONDS = 60.0
-"""How long a request is repeated while the store does not answer, or asks for fewer requests (503)."""
-
-_patience: ContextVar[float | None] = ContextVar("patience", default=None)
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -122,21 +115,6 @@ def _open_s3(bucket: str, given: dict[str, str]) -> ObjectStore:
         # Options of the client replace those of the environment.
         settings |= {name.lower(): environment[name] for name in _OF_CLIENT if name in environment}
     return S3Store(bucket, config=settings, client_options=options or None, retry_config=_NO_RETRY)
-
-
-def patience_seconds() -> float:
-    """How long a request of this thread is repeated."""
-    return PATIENCE_SECONDS if (limit := _patience.get()) is None else limit
-
-
-@contextlib.contextmanager
-def limit_patience(seconds: float) -> Iterator[None]:
-    """Repeat requests of this thread for ``seconds`` only."""
-    token = _patience.set(seconds)
-    try:
-        yield
-    finally:
-        _patience.reset(token)
 
 
 def call(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
