@@ -22,9 +22,13 @@ import pytest
 from tests.support.project import REPOSITORY
 from tests.support.readers import read_agreed
 from tests.support.topics import Topics
+from tidegate.core import storage
+from tidegate.core.storage import ObjectPath
 
 if TYPE_CHECKING:
+    from tests.support.object_servers import Bucket
     from tools.broker import Broker
+    from tools.object_servers import S3Server
 
 PASSWORD = "canary-Pa55-of-the-broker"
 WRONG_PASSWORD = "canary-wr0ng-of-the-broker"
@@ -113,10 +117,10 @@ class Watched:
                     except OSError:
                         continue
 
-    def check(self) -> None:
+    def check(self, *more: bytes) -> None:
         """No canary anywhere but in the environment."""
         said = self.outputs.decode("utf-8", "replace")
-        for canary in CANARIES:
+        for canary in (*CANARIES, *more):
             assert canary not in self.outputs, f"{canary!r} was printed: {_around(said, canary.decode())}"
             for line in self.command_lines:
                 assert canary not in line, f"{canary!r} is in a command line: {line!r}"
@@ -207,6 +211,30 @@ def test_nowhere(watched: Watched, login_broker: tuple[Broker, str]) -> None:
     assert watched.run("run", "orders", "--json") == 0
     assert watched.run("status", "--json") == 0
     watched.check()
+
+
+def test_keys_of_a_store(tmp_path: Path, s3_server: S3Server, s3_bucket: Bucket) -> None:
+    """The driver has them too: it is started while the bucket is open."""
+    root = tmp_path / "project"
+    (root / "jobs/orders").mkdir(parents=True)
+    (root / "jobs/orders/pipeline.yaml").write_text(_ORDERS.replace("transform: transform.py\n", ""))
+    (root / "data/inbox").mkdir(parents=True)
+    (root / "data/inbox/a.json").write_text('{"id": "o1", "amount": 1}\nnot json\n')
+    settings = f"s3: {{endpoint: '{s3_server.endpoint}', region: us-east-1}}"
+    places = f"warehouse: {s3_bucket.url}/tables\nquarantine: {s3_bucket.url}/quarantine"
+    (root / "tidegate.yaml").write_text(f'version: 1\n{places}\n{settings}\nspark: {{master: "local[2]"}}\n')
+    keys = {"AWS_ACCESS_KEY_ID": "tidegate", "AWS_SECRET_ACCESS_KEY": s3_server.secret}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "AWS_"))}
+    watched = Watched(root, {**environment, **keys, "TEST_SCENE": str(root)})
+    assert watched.run("validate", AWS_SECRET_ACCESS_KEY=WRONG_PASSWORD) == 64
+    assert watched.run("run", "orders", AWS_SECRET_ACCESS_KEY=WRONG_PASSWORD) == 64
+    assert watched.run("validate") == 0
+    assert watched.run("doctor", "--json") == 0
+    assert watched.run("run", "orders", "--json") == 0
+    assert watched.run("status", "--json") == 0
+    watched.check(s3_server.secret.encode())
+    kept = [storage.read(path) for path in storage.list_tree(ObjectPath(s3_bucket.url))]
+    assert len(kept) > 3 and not any(s3_server.secret.encode() in data for data in kept)
 
 
 def test_in_faults_of_the_settings(watched: Watched) -> None:

@@ -89,7 +89,7 @@ def validate(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Check specs, suites and transforms."""
+    """Check specs, suites and transforms, and what may be done in buckets."""
     from tidegate.views.validate import find_in_buckets, list_notes, upgrade_suites, validate_pipelines
 
     project = open_project()
