@@ -175,6 +175,9 @@ def _check_maintenance(spec: PipelineSpec) -> Iterator[Finding]:
     here, word = ("maintenance", "source"), spec.maintenance.source
     if word != "keep" and not spec.file_streams:
         yield Finding(here, f"{word} is for files, and no source that streams is files", "remove it")
+    elif word != "keep" and all(source.is_on_store for source in spec.file_streams.values()):
+        message = f"{word} is for files of a file system, and the sources are on an object store"
+        yield Finding(here, message, "remove it, and use a lifecycle rule of the bucket")
     for name, source in spec.file_streams.items():
         if word != "keep" and source.on_change == "reread_tail":
             message = (

@@ -42,7 +42,7 @@ _COMMON = {
 }
 _BY_MODEL = {
     "FilesSource": {
-        "path": "A folder or a pattern, relative to tidegate.yaml.",
+        "path": "A folder or a pattern, relative to tidegate.yaml; or a prefix of an object store: s3://, gs://, az://.",
         "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`: the first run finds "
         "them, and they are kept.",
         "settle": "Take a file only after it has not changed for this long. Default: 10 seconds for a text file whose "

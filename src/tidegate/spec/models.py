@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
+from tidegate.core import storage
 from tidegate.spec.faults import name_nearest
 from tidegate.spec.model import (
     Between,
@@ -147,6 +148,11 @@ class FilesSource(BaseSource):
     def is_kept(self) -> bool:
         """Return whether its columns were inferred once."""
         return False
+
+    @property
+    def is_on_store(self) -> bool:
+        """Return whether the files are objects of a store."""
+        return storage.is_object(storage.parse_path(self.path))
 
     @property
     def place(self) -> str:

@@ -65,7 +65,7 @@ def describe_unusable_path(text: str, *, may_be_pattern: bool = False) -> str | 
     return None
 
 
-def describe_unusable_place(text: str) -> tuple[str, str, str] | None:
+def describe_unusable_place(text: str, *, may_be_pattern: bool = False) -> tuple[str, str, str] | None:
     """Why a folder, or a prefix of an object store, cannot be used, with a fix and the code of the fault; None when it
     can."""
     path = storage.parse_path(text)
@@ -78,8 +78,8 @@ def describe_unusable_place(text: str) -> tuple[str, str, str] | None:
     elif is_uri(text):
         supported = ", ".join(f"{scheme}://" for scheme in storage.SCHEMES)
         return f"is a URI, and only {supported} and local paths are supported", "", STORAGE_NOT_SUPPORTED
-    unusable = describe_unusable_path(text)
-    return None if unusable is None else (unusable, "use a plain name", "BAD_SPEC")
+    unusable = describe_unusable_path(text, may_be_pattern=may_be_pattern)
+    return None if unusable is None else (unusable, "" if may_be_pattern else "use a plain name", "BAD_SPEC")
 
 
 def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Finding]:
@@ -92,7 +92,7 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
     if isinstance(source, FilesSource):
         found += _check_path((*here, "path"), source.path)
         for number, folder in enumerate(source.follow_links):
-            found += _check_path((*here, "follow_links", number), folder)
+            found += _check_link_folder((*here, "follow_links", number), source, folder)
         found += [*_check_on_change((*here, "on_change"), source), *_check_start((*here, "start"), source)]
     if isinstance(source, KafkaSource):
         found += [*_check_topics(here, source), *_check_starting_offsets((*here, "starting_offsets"), source)]
@@ -216,14 +216,19 @@ def _check_format(here: KeyPath, source: FilesSource | KafkaSource, spec: Pipeli
 
 def _check_path(here: KeyPath, path: str) -> Iterator[Finding]:
     fix = "write the path out, or relative to tidegate.yaml: data/inbox/*.json"
-    if is_uri(path):
-        message = f"{show_value(path)} is a URI; only paths of the local file system are supported"
-        yield Finding(here, message, "write a path: data/inbox/...", STORAGE_NOT_SUPPORTED)
-    elif unusable := describe_unusable_path(path, may_be_pattern=True):
-        yield Finding(here, f"the path {unusable}", fix)
+    if unusable := describe_unusable_place(path, may_be_pattern=True):
+        what, instead, code = unusable
+        yield Finding(here, f"the path {what}", instead or fix, code)
     elif names_variable(path):
         fix = f"{fix}; where it differs between machines, let a folder there be a symbolic link"
         yield Finding(here, "the environment is filled in in tidegate.yaml only", fix)
+
+
+def _check_link_folder(here: KeyPath, source: FilesSource, folder: str) -> Iterator[Finding]:
+    if source.is_on_store or storage.is_object(storage.parse_path(folder)):
+        yield Finding(here, "an object store has no symbolic links", "remove it")
+    else:
+        yield from _check_path(here, folder)
 
 
 def _check_on_change(here: KeyPath, source: FilesSource) -> Iterator[Finding]:
@@ -235,6 +240,8 @@ def _check_on_change(here: KeyPath, source: FilesSource) -> Iterator[Finding]:
 
 def _describe_lines_missing(source: FilesSource) -> str | None:
     """Why appended lines of the files cannot be read; None when they can."""
+    if source.is_on_store:
+        return "reads appended lines, and nothing is appended to an object: it is replaced as a whole"
     if source.format in SELF_DESCRIBING_FORMATS:
         return f"reads appended lines, and {source.format} has none"
     if source.format == "xml":

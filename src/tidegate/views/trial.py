@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from tidegate.core import storage
 from tidegate.core.errors import HeldError, TidegateError
 from tidegate.core.outputs import Trial, TriedLook, TriedRecord
 from tidegate.runs.decide import decide
@@ -159,7 +160,7 @@ def _sample(
     statics = {name: one for name, one in spec.file_sources.items() if one.static}
     folder = os.path.abspath(project.root)
     keys: dict[str, dict[str, object]] = {
-        name: {"path": os.path.join(folder, one.path)} for name, one in statics.items()
+        name: {"path": one.path if one.is_on_store else os.path.join(folder, one.path)} for name, one in statics.items()
     }
     paths = project.paths(spec.name)
     for name, source in open_sources(project, paths, read_spec(spec, paths.spool, {})).items():
@@ -176,6 +177,15 @@ def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> No
         check_rows_fit(tried.schema_json, spec.table.partition_by, there, spec.name)
 
 
+def _name_object(position: object) -> object:
+    """A position; the sample of an object is in a folder that has the scheme for a name."""
+    if isinstance(position, dict) and isinstance(file := position.get("file"), str):
+        scheme, _, rest = file.partition(":/")
+        if rest and scheme in storage.SCHEMES:
+            return {**position, "file": f"{scheme}://{rest}"}
+    return position
+
+
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, object]]:
     return [row_to_json(row) for row in islice(read_versions(copy.paths(name).table, 0), limit)]
 
@@ -186,7 +196,7 @@ def _quarantined(copy: Project, name: str, limit: int) -> list[TriedRecord]:
             "reason": one["reason"],
             "detail": one["detail"],
             "source": one["source"],
-            "position": one["position"],
+            "position": _name_object(one["position"]),
             "raw": one["raw"],
         }
         for one in show_quarantine(copy.paths(name).quarantine, None, limit)

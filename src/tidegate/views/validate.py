@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, UsageError
 from tidegate.core.extras import check_spark
 from tidegate.quality.suite import upgrade_file
@@ -22,7 +23,7 @@ from tidegate.spec.pipeline import check_name, list_pipelines, read_pipeline
 from tidegate.spec.project import Project
 from tidegate.spec.transform import describe_lost_backslashes
 from tidegate.spec.yaml_file import parse_document
-from tidegate.views.buckets import list_places
+from tidegate.views.buckets import PATIENCE_SECONDS, list_places
 
 
 def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
@@ -131,7 +132,10 @@ def _find_tables(project: Project, spec: PipelineSpec, file: str) -> list[Fault]
     faults: list[Fault] = []
     for name, source in spec.file_streams.items():
         try:
-            check_no_table(project, project.paths(spec.name), name, source)
+            with storage.limit_patience(PATIENCE_SECONDS):
+                check_no_table(project, project.paths(spec.name), name, source)
+        except storage.StoreError:
+            continue  # see find_in_buckets
         except UsageError as error:
             document = parse_document((project.root / file).read_bytes(), file)
             document.add_fault(("sources", name, "path"), error.message, error.fix or "", error.code)

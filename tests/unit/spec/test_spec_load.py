@@ -231,8 +231,11 @@ def test_yaml_is_read_as_version_1_2(tmp_path):
         (("    path: data/inbox/orders\n", ""), "4: sources.orders.path: the key is missing | add `path: ...`"),
         (("format: json", "format: 1"), "7: sources.orders.format: 1 is not allowed | allowed: json, csv"),
         (("path: data/inbox/orders", "path: null"), "6: sources.orders.path: nothing (null) is not valid here"),
-        (("path: data/inbox/orders", "path: s3a://bucket/x"), "6: sources.orders.path: 's3a://bucket/x' is a URI;"),
-        (("path: data/inbox/orders", "path: file:/x"), "6: sources.orders.path: 'file:/x' is a URI;"),
+        (
+            ("path: data/inbox/orders", "path: s3a://bucket/x"),
+            "6: sources.orders.path: the path is a URI, and only s3://, gs://, az:// and local paths",
+        ),
+        (("path: data/inbox/orders", "path: file:/x"), "6: sources.orders.path: the path is a URI, and only"),
         (("path: data/inbox/orders", "path: ~/x"), "6: sources.orders.path: the path starts with ~"),
         (("path: data/inbox/orders", "path: ''"), "6: sources.orders.path: the path is empty"),
         (("path: data/inbox/orders", 'path: "a\\nb"'), "6: sources.orders.path: the path has a line break"),
@@ -337,6 +340,7 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
             "trigger: once takes everything in one batch",
         ),
         ("    follow_links: [s3a://bucket/x]", "is a URI"),
+        ("    follow_links: [s3://bucket/x]", "an object store has no symbolic links"),
         ("trigger: onc", "9: trigger: 'onc' is not allowed | write once; allowed: available_now, once"),
         (
             "spark: {conf: {spark.master: x}}",
@@ -784,3 +788,26 @@ def test_what_users_wrote(tmp_path, more, key, message, fix):
     _, faults = read_pipeline(Project(root=tmp_path, spec=ProjectSpec()), "orders")
     found = [(one.key, one.message, one.fix) for one in faults]
     assert any(at == key and message in said and fix in way for at, said, way in found), found
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", None),
+        ("    on_change: reread_tail\n", "nothing is appended to an object"),
+        ("    follow_links: [data/other]\n", "an object store has no symbolic links"),
+        ("maintenance: {source: delete}\n", "the sources are on an object store | remove it, and use a lifecycle rule"),
+        ("table: {path: 's3://bucket/in'}\n", "are inside of one another"),
+    ],
+)
+def test_a_source_on_a_store(tmp_path, more, expected):
+    text = GOOD.replace("path: data/inbox/orders", "path: 's3://bucket/in/day=*/*.json'") + more
+    if expected is None:
+        assert load(tmp_path, text).sources["orders"].is_on_store
+    else:
+        assert expected in one_fault(tmp_path, text)
+
+
+@pytest.mark.parametrize(("path", "why"), [("s3://", "names no bucket"), ("s3://b/../x", "has `..` in it")])
+def test_paths_that_no_object_has(tmp_path, path, why):
+    assert why in one_fault(tmp_path, GOOD.replace("path: data/inbox/orders", f"path: {path}"))

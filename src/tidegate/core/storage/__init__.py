@@ -50,6 +50,7 @@ from tidegate.core.storage.access import (
     use_settings,
 )
 from tidegate.core.storage.faults import (
+    StoreError,
     disk_full,
     find_unwritable,
     is_disk_full,
@@ -104,7 +105,14 @@ from tidegate.core.storage.files import (
     write_note,
 )
 from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
-from tidegate.core.storage.object_path import SCHEMES, ObjectPath, is_object, normalise, parse_path
+from tidegate.core.storage.object_path import (
+    SCHEMES,
+    ObjectPath,
+    is_object,
+    names_object,
+    normalise,
+    parse_path,
+)
 
 __all__ = [
     "CA_VARIABLE",
@@ -112,6 +120,7 @@ __all__ = [
     "SCHEMES",
     "ObjectPath",
     "Stat",
+    "StoreError",
     "UnreadableStateError",
     "address",
     "child_environment",
@@ -140,6 +149,7 @@ __all__ = [
     "name_failure",
     "normalise",
     "name_java_cause",
+    "names_object",
     "not_permitted",
     "open_input",
     "parse_path",

@@ -14,6 +14,8 @@ R = TypeVar("R")
 SCHEMES = ("s3", "gs", "az")
 """Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage."""
 
+_BEGINS = tuple(f"{scheme}://" for scheme in SCHEMES)
+
 OPERATIONS: dict[str, Callable[..., object]] = {}
 """The functions of the port by name, as they are on a file system."""
 
@@ -89,6 +91,11 @@ def parse_path(text: str | os.PathLike[str]) -> Path:
         return text
     name = os.fspath(text)
     return ObjectPath(name) if name.partition("://")[0] in SCHEMES and "://" in name else Path(name)
+
+
+def names_object(text: str) -> bool:
+    """Return whether a text is the URI of an object, such as ``s3://bucket/key``."""
+    return text.startswith(_BEGINS) and "/" in text.partition("://")[2]
 
 
 def normalise(path: Path) -> Path:

@@ -142,6 +142,8 @@ def _why_left(project: Project, spec: PipelineSpec, name: str, source: FilesSour
     """Explain why no file of a source may be removed; None if files may be."""
     if source.on_change == "reread_tail":
         return "on_change: reread_tail reads what is appended to them"
+    if source.is_on_store:
+        return "objects of a store are left to a lifecycle rule of its bucket"
     top = source_roots(project, source)[0]
     for who, other in _other_sources(project, spec, name):
         if other is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES, is_packed
+from tidegate.sources.readers.links import stat_link
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 from tidegate.state.batch_files import BatchFile, BatchFiles
@@ -116,6 +116,6 @@ def _take(left: Mapping[str, int], limits: Limits) -> Iterator[str]:
 def _size_of(path: Path) -> int:
     """Return the size of a file; 0 when it is missing, which its reader will report."""
     try:
-        return os.stat(path).st_size
+        return stat_link(path).st_size
     except OSError:
         return 0

@@ -69,7 +69,9 @@ def find_consumed(stream: FilesStream, recent: Mapping[str, int], needed: Collec
     scan = stream.scan()
     listing = list_files(stream.project, stream.paths, stream.name, stream.spec)
     prefix = os.path.abspath(stream.project.root).rstrip("/") + "/"
-    by_path = {path.removeprefix(prefix): (path, found) for path, found in listing.files}
+    by_path = {
+        path.removeprefix(prefix): (path, found) for path, found in listing.files if isinstance(found, os.stat_result)
+    }
     others = {one["path"] for one in scan.changed} | {one.path for one in scan.new}
     same = {path for path, *_ in scan.same}
     files, doubtful = [], []

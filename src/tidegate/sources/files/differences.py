@@ -34,11 +34,43 @@ def find_differing(
 ) -> list[tuple[LedgerRow, str]]:
     """Like :func:`find_differences`, each text with its row."""
     roots = {name: source_roots(project, source) for name, source in sources.items()}
+    wanted = [row for row in rows if row.source in sources]
+    of_objects = _compare_objects([row for row in wanted if _is_object(paths, row)])
     found = []
-    for row in rows:
-        if row.source in sources:
+    for row in wanted:
+        if row in of_objects:
+            why = of_objects[row]
+        else:
             why = _find_difference(project, paths, row, sources[row.source], roots[row.source])
-            found += [(row, f"{shown_path(row.path)} {why}")] if why is not None else []
+        if why is not None:
+            found.append((row, f"{shown_path(row.path)} {why}"))
+    return found
+
+
+def _is_object(paths: PipelinePaths, row: LedgerRow) -> bool:
+    """Return whether the object itself is what would be read again: no copy was kept, and no stand-in was made."""
+    if not storage.names_object(row.path) or kept_file(paths.unreadable, row.link) is not None:
+        return False
+    return not (paths.intake(row.source) / row.link).is_file()
+
+
+def _compare_objects(rows: Sequence[LedgerRow]) -> dict[LedgerRow, str | None]:
+    """Describe how the objects of ``rows`` differ from what was read; None for those that are the same."""
+    if not rows:
+        return {}
+    from tidegate.core.storage.user_objects import look_at_all  # the client of stores, which files do without
+
+    there = look_at_all(row.path for row in rows if row.state != "linked")
+    found: dict[LedgerRow, str | None] = {}
+    for row in rows:
+        found[row] = None
+        if row.state == "linked":
+            continue  # pending: no batch has read it yet
+        now = there[row.path]
+        if now is None:
+            found[row] = IS_GONE
+        elif (changed := compare(None, now, FileState(row.size, row.mtime_ns, row.ctime_ns, None))) is not None:
+            found[row] = _describe(changed, row, now.st_size)
     return found
 
 
@@ -90,4 +122,8 @@ def _describe_difference(reader: int, row: LedgerRow) -> str | None:
             return None  # lines were appended to what was read
     if changed is None:
         return None
-    return f"{changed.how} after it was read: {count_of(row.read_until, 'byte')} then, {there.st_size:,} now"
+    return _describe(changed, row, there.st_size)
+
+
+def _describe(changed: Changed, row: LedgerRow, size: int) -> str:
+    return f"{changed.how} after it was read: {count_of(row.read_until, 'byte')} then, {size:,} now"

@@ -4,7 +4,8 @@ Spark's workers read this folder and never the user's. They are therefore safe f
 changes, and every file that they read is in the ledger first. An entry is a hard link to the file that was looked at,
 so a file that is deleted or replaced before it was read keeps its content. Where hard links are not possible (another
 device, another owner, too many links) it is a copy. For a source with ``on_change: reread_tail`` the intake holds
-copies of the pending lines.
+copies of the pending lines. An object of a store is not copied: its link describes it, and only that same object is
+read (:mod:`tidegate.sources.readers.links`).
 
 Every function may be repeated after a crash, and by two processes at a time.
 """
@@ -15,6 +16,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +48,7 @@ from tidegate.sources.files.listing import TO_READ
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
 from tidegate.sources.files.scan import FileEntry, source_roots
+from tidegate.sources.readers.links import Pointer, read_pointer
 from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
 
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
+_COPIED_BYTES = 1 << 20
 _TOKEN = slice(11, 19)
 """Position of the random part in a link's name."""
 
@@ -97,7 +101,9 @@ def admit(
         folder = partition_folder(entry.partition)
         try:
             files.append(
-                NewFile(entry.path, entry.size, entry.mtime_ns, folder)
+                NewFile(
+                    *(entry.path, entry.size, entry.mtime_ns, folder), ctime_ns=entry.ctime_ns if entry.e_tag else None
+                )
                 if entry.piece is None
                 else _copy_aside(intake, entry, entry.piece, folder, spec)
             )
@@ -136,6 +142,10 @@ def _place(
                 placed[row.path] = None
             continue
         try:
+            if entry.pointer is not None:
+                entry.pointer.link(intake / row.link)
+                placed[row.path] = None
+                continue
             with opened(entry.abs_path, entry.roots, entry.judged) as handle:
                 found = os.fstat(handle)
                 if (found.st_size, found.st_mtime_ns) != (entry.size, entry.mtime_ns):
@@ -184,7 +194,7 @@ def restore_links(
         if there is None:
             roots = source_roots(project, spec) if roots is None else roots
             with contextlib.suppress(*_GONE):
-                link.unlink()  # a symbolic link, which tidegate never creates
+                link.unlink()  # a symbolic link that tidegate did not make
             try:
                 _restore(project, intake, row, spec, roots)
             except (*_GONE, PermissionError, NotTaken):
@@ -212,6 +222,9 @@ def flat_name(link: str) -> str:
 def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, roots: Sequence[str]) -> None:
     if _bring_in(intake, row.link, row.link.rsplit("/", 1)[-1][_TOKEN]):
         return
+    if storage.names_object(row.path):
+        _point_to_present(row.path, intake / row.link)
+        return
     with opened(source_path(project, row.path), roots) as handle:
         if row.until is None:
             _link(handle, intake / row.link)
@@ -222,6 +235,37 @@ def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, 
         # Raises NotTaken when its beginning has changed.
         copy_piece(handle, Piece(row.begin, row.until, header, before=row.mark), _aside(intake, token), line_end(spec))
     _bring_in(intake, row.link, token)
+
+
+def _point_to_present(uri: str, link: Path) -> None:
+    """Make a link lead to an object as it is now. Raises FileNotFoundError when there is none, or only an empty one."""
+    from tidegate.core.storage.user_objects import look_at  # the client of stores, which files do without
+
+    found = look_at(uri)
+    if found is None or not found.st_size:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", uri)
+    Pointer.of(uri, found).link(link)
+
+
+def renew_links(links: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Make those links that lead to objects lead to them as they are now; returns the links of the replaced ones, and
+    the URIs of those that are gone, whose links are removed."""
+    pointers = {link: pointer for link in links if (pointer := read_pointer(link)) is not None}
+    if not pointers:
+        return [], []
+    from tidegate.core.storage.user_objects import look_at_all
+
+    there = look_at_all(pointer.uri for pointer in pointers.values())
+    replaced, gone = [], []
+    for link, pointer in pointers.items():
+        found = there[pointer.uri]
+        if found is None or not found.st_size:
+            link.unlink(missing_ok=True)
+            gone.append(pointer.uri)
+        elif found.e_tag != pointer.e_tag:
+            Pointer.of(pointer.uri, found).replace(link)
+            replaced.append(link)
+    return replaced, gone
 
 
 def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path], ledger: Ledger) -> None:
@@ -245,7 +289,10 @@ def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path
 
 
 def link_or_copy(file: Path, target: Path) -> None:
-    """Create a hard link to ``file``, or a copy where that is not possible."""
+    """Create a hard link to ``file``, or a copy where that is not possible, as of an object."""
+    if (pointer := read_pointer(file)) is not None:
+        copy_object(pointer, target)
+        return
     handle = os.open(file, os.O_PATH | os.O_CLOEXEC)
     try:
         _link(handle, target)
@@ -255,6 +302,9 @@ def link_or_copy(file: Path, target: Path) -> None:
 
 def link_file(entry: FileEntry, target: Path) -> None:
     """Link to a listed file, to look at it. Raises NotTaken or OSError when it was replaced."""
+    if entry.pointer is not None:
+        entry.pointer.link(target)
+        return
     with opened(entry.abs_path, entry.roots, entry.judged) as handle:
         _link(handle, target)
 
@@ -302,8 +352,10 @@ def sweep_intake(paths: PipelinePaths, source_name: str, ledger: Ledger, *, keep
 
 
 def source_path(project: Project, path: str) -> str:
-    """The absolute path of the file of a row. When another file has taken its name, this is the row's own path, where
-    no file is."""
+    """The absolute path of the file of a row, or the URI of its object. When another file has taken its name, this is
+    the row's own path, where no file is."""
+    if storage.names_object(path):
+        return path
     return os.path.join(os.path.abspath(project.root), path if is_retired(path) else shown_path(path))
 
 
@@ -393,7 +445,22 @@ def _copy(reader: int, link: Path) -> None:
         part.unlink(missing_ok=True)
 
 
+def copy_object(pointer: Pointer, target: Path) -> None:
+    """Copy an object, with its time."""
+    part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with storage.path_is_named(target), pointer.open() as reader, open(part, "xb") as out:
+            shutil.copyfileobj(reader, out, _COPIED_BYTES)
+            out.flush()
+            os.utime(out.fileno(), ns=(pointer.st_mtime_ns, pointer.st_mtime_ns))
+        os.rename(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def _stat(path: Path) -> tuple[int, int] | None:
+    if (pointer := read_pointer(path)) is not None:
+        return pointer.st_size, pointer.st_mtime_ns
     try:
         found = os.lstat(path)
     except _GONE:

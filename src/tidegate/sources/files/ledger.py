@@ -28,6 +28,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
+from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import now_text
@@ -51,6 +52,7 @@ _LINKED, _STAGED, _PUBLISHED, _BEFORE_START = range(4)
 _HERE, _REPORTED, _CLEARED, _LEAVING = range(4)
 _PLACES: tuple[Place, ...] = ("here", "reported", "cleared", "leaving")
 _CHUNK = 900
+_SECOND_NS = 1_000_000_000
 _FILES_PER_TRANSACTION = 50_000
 _OF_FILE = "path, size, mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark"
 _COLUMNS = (
@@ -119,6 +121,11 @@ class LedgerRow(NamedTuple):
         return {"begin": self.begin, "until": self.until, "line_offset": self.line_offset, "lines": self.lines}
 
     @property
+    def changed_at(self) -> int:
+        """The time of the last change, for its order among others: of an object without the digits of its ETag."""
+        return self.mtime_ns - self.mtime_ns % _SECOND_NS if storage.names_object(self.path) else self.mtime_ns
+
+    @property
     def linked_file(self) -> LinkedFile:
         """The file behind the link."""
         found: LinkedFile = {"path": self.path, "size": self.size, "mtime_ns": self.mtime_ns}
@@ -174,12 +181,17 @@ class FileState(NamedTuple):
 
 def shown_path(path: str) -> str:
     """The path of the user's file for a row's path."""
-    return path.partition(_PIECE)[0]
+    return path if storage.names_object(path) else path.partition(_PIECE)[0]
 
 
 def is_retired(path: str) -> bool:
     """Return whether another file has taken the name of the file with this row's path."""
-    return _RETIRED in path
+    return _RETIRED in path.removeprefix(shown_path(path))
+
+
+def _is_piece(path: str) -> bool:
+    """Return whether a row's path is not that of a whole file."""
+    return shown_path(path) != path
 
 
 def piece_path(path: str, number: int) -> str:
@@ -189,7 +201,7 @@ def piece_path(path: str, number: int) -> str:
 
 def piece_number(path: str) -> int:
     """The number of the piece with this row's path; 0 for the first piece and for a whole file."""
-    return int(path.partition(_PIECE)[2] or 0)
+    return int(path.removeprefix(shown_path(path)).removeprefix(_PIECE) or 0)
 
 
 def open_ledger(
@@ -264,6 +276,8 @@ class Ledger(LedgerFile):
         rows = self.known(source, paths)
         sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path > ? AND path < ? ORDER BY path DESC LIMIT 1"
         for path in rows:
+            if storage.names_object(path):
+                continue  # has no pieces, and another object may have a name like that of one
             above = os.fsencode(path)
             # Paths of pieces are between these two; retired paths are after them.
             for found in self._select(sql, source, above + b"//", above + b"//:"):
@@ -316,7 +330,7 @@ class Ledger(LedgerFile):
 
     def waiting(self, source: str) -> list[LedgerRow]:
         """Return the rows that no batch has staged yet, in the order of batches: the oldest files first."""
-        return sorted(self.rows(source, state="linked"), key=lambda row: row.mtime_ns)
+        return sorted(self.rows(source, state="linked"), key=lambda row: row.changed_at)
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
         """Return whether any file was taken in that batch. Searches the newest files first."""
@@ -387,7 +401,7 @@ class Ledger(LedgerFile):
                 self._db.executemany(
                     f"INSERT OR IGNORE {_into(_TAKEN)}",
                     (
-                        (*_of_file(file), source, _link_name(file, number), taken_at, _PIECE in file.path)
+                        (*_of_file(file), source, _link_name(file, number), taken_at, _is_piece(file.path))
                         for number, file in some
                     ),
                 )
@@ -414,7 +428,7 @@ class Ledger(LedgerFile):
         """
         self._change(
             f"INSERT OR IGNORE {_into(_TAKEN)}",
-            ((*_of_file(row), row.source, row.link, row.taken_at, _PIECE in row.path) for row in rows),
+            ((*_of_file(row), row.source, row.link, row.taken_at, _is_piece(row.path)) for row in rows),
         )
 
     def note_start(self, source: str, start: str, files: Sequence[NewFile]) -> None:
@@ -515,7 +529,7 @@ class Ledger(LedgerFile):
                 return  # each step of a run calls this again
             self._db.executemany(
                 f"INSERT OR IGNORE {_into(_TAKEN)}",
-                ((*_of_file(_as_new(f)), source, f["link"], taken_at, _PIECE in f["path"]) for f in files),
+                ((*_of_file(_as_new(f)), source, f["link"], taken_at, _is_piece(f["path"])) for f in files),
             )
             self._db.executemany(
                 # A change between linking and reading was read: the ctime from before is then useless.
@@ -553,8 +567,8 @@ class Ledger(LedgerFile):
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS settled (query_id TEXT PRIMARY KEY, batch_id INTEGER)")
             self._db.execute("DELETE FROM settled")
             self._db.executemany("INSERT INTO settled VALUES (?, ?)", last_published.items())
-            ids = self._db.execute(
-                "SELECT id FROM files JOIN settled USING (query_id) "
+            found = self._db.execute(
+                "SELECT id, path FROM files JOIN settled USING (query_id) "
                 f"WHERE state > {_LINKED} AND files.batch_id > settled.batch_id "
                 "ORDER BY id"
             ).fetchall()
@@ -563,8 +577,8 @@ class Ledger(LedgerFile):
                 # A change of a whole file is read now, or found again; a piece keeps its end.
                 "noted_size = CASE WHEN until IS NOT NULL THEN noted_size END, "
                 "noted_mtime_ns = CASE WHEN until IS NOT NULL THEN noted_mtime_ns END, "
-                f"vanished = instr(path, CAST('{_PIECE}' AS BLOB)) > 0 WHERE id = ?",  # a piece does not vanish
-                ids,
+                "vanished = ? WHERE id = ?",  # a piece does not vanish
+                [(_is_piece(os.fsdecode(path)), number) for number, path in found],
             )
 
     def relink(self, source: str, links: Iterable[tuple[str, str, str]]) -> None:

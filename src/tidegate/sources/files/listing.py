@@ -16,13 +16,19 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.core import storage
 from tidegate.spec.pipeline import list_pipelines
 from tidegate.spec.project import Project
+
+if TYPE_CHECKING:
+    from tidegate.core.storage.user_objects import StoredObject
+
+    FileStat = os.stat_result | StoredObject
+    """The stat of a file, or what a list says of an object."""
 
 IN_PROGRESS_SUFFIXES = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._copying_")
 
@@ -36,6 +42,8 @@ _WILD = re.compile(r"[*?\[]")
 _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
 
 SUB_FOLDER = "sub-folder: only k=v folders are followed"
+_HIDDEN_FOLDER = "hidden folder: its name starts with _ or .; renamed, it is read"
+_FILTERED = "does not match pathGlobFilter"
 
 NO_RIGHT = "no permission to read it"
 TO_READ = "give the user of the runs the right to read it (chmod a+r), or move it away"
@@ -68,7 +76,7 @@ class Listing:
     roots: tuple[str, ...]
     links: dict[str, str] = field(default_factory=dict)
     """{symbolic link that was followed, to a file or a folder: where it leads}"""
-    files: list[tuple[str, os.stat_result]] = field(default_factory=list)
+    files: list[tuple[str, FileStat]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
@@ -96,7 +104,7 @@ def describe_failure(path: str, what: str, error: OSError, fix: str) -> Skipped:
 
 def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
     """The real paths of the folders that links of source ``top`` may lead to, its own first."""
-    return tuple(os.path.realpath(folder) for folder in (_split(top)[0], *follow_links))
+    return tuple(storage.real_path(storage.parse_path(folder)) for folder in (_split(top)[0], *follow_links))
 
 
 def base_of(top: str) -> str:
@@ -141,6 +149,9 @@ def list_source(
     accepts = _name_matcher(str(name_filter)) if name_filter is not None else None
     base, pattern = _split(top)
     listing = Listing(base, find_roots(top, follow_links))
+    if isinstance(folder := storage.parse_path(base), storage.ObjectPath):
+        _list_objects(listing, folder, pattern, accepts, is_recursive)
+        return listing
     if not pattern:
         if base != top:
             _take_one(listing, top)
@@ -187,6 +198,9 @@ def _split(top: str) -> tuple[str, list[str]]:
     """Split ``top`` into its folder without wildcards and the parts of the glob below it, if it is a glob."""
     parts = top.split("/")
     first_wild = next((number for number, part in enumerate(parts) if _WILD.search(part)), None)
+    if storage.is_object(storage.parse_path(top)):
+        # Whether there is a folder with the name of a pattern, only a list could say.
+        return (top, []) if first_wild is None else ("/".join(parts[:first_wild]), parts[first_wild:])
     if first_wild is None or os.path.lexists(top):
         return os.path.dirname(top) if os.path.isfile(top) else top, []
     return "/".join(parts[:first_wild]) or "/", parts[first_wild:]
@@ -217,7 +231,7 @@ def _list_folder(
             continue
         if stat.S_ISDIR(found.st_mode):
             if _is_hidden_folder(entry.name):
-                listing.skip(entry.path, "hidden folder: its name starts with _ or .; renamed, it is read")
+                listing.skip(entry.path, _HIDDEN_FOLDER)
             elif _is_followed(entry.name, is_recursive=is_recursive):
                 _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=seen)
             else:
@@ -265,6 +279,63 @@ def _list_glob(
             elif is_last:
                 taken.add(entry.path)
                 _take(listing, entry, found, accepts)
+
+
+def _list_objects(
+    listing: Listing,
+    folder: storage.ObjectPath,
+    parts: Sequence[str],
+    accepts: Callable[[str], bool] | None,
+    is_recursive: bool,
+) -> None:
+    """As a folder or a glob, from one list of all keys below ``folder``; a folder is what keys have before a slash."""
+    # It brings the client of object stores, which a project on local disks does without.
+    from tidegate.core.storage.user_objects import if_allowed, list_below, look_at
+
+    found = list_below(folder)
+    if not found and not parts and (alone := if_allowed(lambda: look_at(listing.base))) is not None:
+        listing.files.append((listing.base, alone))
+    states: dict[str, set[int]] = {"": _closure({0}, parts)}
+
+    def states_in(above: str) -> set[int]:
+        if above not in states:
+            outer, _, name = above.rpartition("/")
+            states[above] = _enter(listing, outer, name, states_in(outer), parts, deep=is_recursive)
+        return states[above]
+
+    fits = re.compile(fnmatch.translate(parts[-1])).match if parts else None
+    for key, one in found.items():
+        above, _, name = key.rpartition("/")
+        here = states_in(above)
+        is_matched = len(parts) in here or (
+            len(parts) - 1 in here and fits is not None and (parts[-1] == "**" or fits(name) is not None)
+        )
+        if not is_matched:
+            continue
+        uri = f"{listing.base}/{key}"
+        why = _why_not_a_name(name)
+        if why is None and accepts is not None and not accepts(name):
+            why = _FILTERED
+        if why is None:
+            listing.files.append((uri, one))
+        else:
+            listing.skip(uri, why)
+
+
+def _enter(listing: Listing, outer: str, name: str, states: set[int], parts: Sequence[str], *, deep: bool) -> set[int]:
+    """The states in the folder ``name`` of ``outer``, which has these; says why it is not followed."""
+    if not states or name == ARCHIVE_FOLDER:
+        return set()
+    folder = "/".join(filter(None, (listing.base, outer)))
+    if name in _TABLE_LOGS:
+        listing.tables.append(folder)
+    below = _states_below(name, states, parts, deep=deep)
+    if not below and _is_hidden_folder(name):
+        if len(parts) in states or any(fnmatch.fnmatchcase(name, parts[number]) for number in states):
+            listing.skip(f"{folder}/{name}", _HIDDEN_FOLDER)
+    elif not below and len(parts) in states:
+        listing.skip(f"{folder}/{name}", SUB_FOLDER)
+    return below
 
 
 def _is_hidden_folder(name: str) -> bool:
@@ -340,17 +411,23 @@ def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = Fals
 def _take(
     listing: Listing, entry: os.DirEntry[str], found: os.stat_result, accepts: Callable[[str], bool] | None
 ) -> None:
-    name = entry.name
-    if name[0] in "._":
-        listing.skip(entry.path, "hidden: its name starts with _ or .; renamed, it is read")
-    elif name.lower().endswith(IN_PROGRESS_SUFFIXES):
-        listing.skip(entry.path, "still being written, by its suffix; renamed, it is read")
+    if (why := _why_not_a_name(entry.name)) is not None:
+        listing.skip(entry.path, why)
     elif not stat.S_ISREG(found.st_mode):
         listing.skip(entry.path, "not a regular file", _TO_REMOVE)
-    elif accepts is not None and not accepts(name):
-        listing.skip(entry.path, "does not match pathGlobFilter")
+    elif accepts is not None and not accepts(entry.name):
+        listing.skip(entry.path, _FILTERED)
     else:
         listing.files.append((entry.path, found))
+
+
+def _why_not_a_name(name: str) -> str | None:
+    """Why a file of this name is not read; None when it is."""
+    if name[0] in "._":
+        return "hidden: its name starts with _ or .; renamed, it is read"
+    if name.lower().endswith(IN_PROGRESS_SUFFIXES):
+        return "still being written, by its suffix; renamed, it is read"
+    return None
 
 
 def _leads_outside(listing: Listing, real: str) -> str | None:
@@ -380,6 +457,12 @@ def _spread_braces(pattern: str) -> list[str]:
 
 def find_table_above(folder: str) -> str | None:
     """Find the table that contains ``folder``, a real path, by the log in its folder."""
+    if isinstance(path := storage.parse_path(folder), storage.ObjectPath):
+        from tidegate.core.storage.user_objects import if_allowed  # as above
+
+        prefixes = [above for above in (path, *path.parents) if above.bucket]
+        names = ((above, if_allowed(partial(storage.list_names, above))) for above in prefixes)
+        return next((str(above) for above, found in names if not {*_TABLE_LOGS}.isdisjoint(found or ())), None)
     while True:
         if any(os.path.lexists(os.path.join(folder, log)) for log in _TABLE_LOGS):
             return folder
@@ -406,7 +489,7 @@ def find_own_table(project: Project, base: str, parts: Sequence[str], links: Seq
     The source reads the folder ``base`` and what the ``parts`` of a pattern match below it; ``links`` are further real
     paths. ``deep``: all sub-folders are read.
     """
-    top = os.path.realpath(base)
+    top = storage.real_path(storage.parse_path(base))
     for what, folder in _list_tables(project):
         table = storage.real_path(folder)
         if reaches(top, parts, table, deep=deep) or any(is_inside(link, [table]) for link in links):
@@ -431,18 +514,23 @@ def reaches(base: str, parts: Sequence[str], folder: str, *, deep: bool) -> bool
     # Numbers of parts that may be matched so far; with all of them, the folder is listed as a whole.
     states = _closure({0}, parts)
     for name in os.path.relpath(folder, base).split("/"):
-        after = set()
-        for number in states:
-            if number == len(parts):
-                if not _is_hidden_folder(name) and _is_followed(name, is_recursive=deep):
-                    after.add(number)
-            elif parts[number] == "**":
-                if not _is_hidden_folder(name):
-                    after.add(number)
-            elif fnmatch.fnmatchcase(name, parts[number]) and not (_is_hidden_folder(name) and _is_wild(parts[number])):
-                after.add(number + 1)
-        states = _closure(after, parts)
+        states = _states_below(name, states, parts, deep=deep)
     return bool(states)
+
+
+def _states_below(name: str, states: set[int], parts: Sequence[str], *, deep: bool) -> set[int]:
+    """The numbers of parts that may be matched in the folder ``name`` of one with these ``states``."""
+    after = set()
+    for number in states:
+        if number == len(parts):
+            if not _is_hidden_folder(name) and _is_followed(name, is_recursive=deep):
+                after.add(number)
+        elif parts[number] == "**":
+            if not _is_hidden_folder(name):
+                after.add(number)
+        elif fnmatch.fnmatchcase(name, parts[number]) and not (_is_hidden_folder(name) and _is_wild(parts[number])):
+            after.add(number + 1)
+    return _closure(after, parts)
 
 
 def _closure(states: set[int], parts: Sequence[str]) -> set[int]:

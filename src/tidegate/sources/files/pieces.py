@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.core.errors import on_failure
 from tidegate.sources.files.content import (
@@ -28,6 +28,9 @@ from tidegate.sources.files.content import (
 )
 from tidegate.sources.files.ledger import FileState, LedgerRow
 from tidegate.spec.models import FilesSource
+
+if TYPE_CHECKING:
+    from tidegate.sources.files.listing import FileStat
 
 GREW, SHRANK, REWRITTEN = "grew", "shrank", "was rewritten"
 
@@ -62,9 +65,14 @@ def known_state(row: LedgerRow, acknowledged: FileState | None) -> FileState:
     return FileState(row.read_until, row.mtime_ns, row.ctime_ns, row.mark)
 
 
-def compare(reader: int | None, found: os.stat_result, known: FileState) -> Changed | None:
+def compare(reader: int | None, found: FileStat, known: FileState) -> Changed | None:
     """Compare a file with its known state; None when its content is unchanged. ``reader`` is None when it cannot be
-    opened."""
+    opened, and for an object, which is the same one while its ETag is."""
+    if not isinstance(found, os.stat_result):
+        is_same = (found.st_size, found.st_ctime_ns) == (known.size, known.ctime_ns)
+        # Where the ETag is not known by itself, it is in the digits of the time.
+        is_same |= known.ctime_ns is None and (found.st_size, found.st_mtime_ns) == (known.size, known.mtime_ns)
+        return None if is_same else Changed(REWRITTEN, found.st_size)
     size, mark = found.st_size, known.mark
     same_stamp = (size, found.st_mtime_ns) == (known.size, known.mtime_ns)
     if reader is None or mark is None or mark.size > known.size:

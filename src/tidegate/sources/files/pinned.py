@@ -10,6 +10,7 @@ change and are linked.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -24,11 +25,13 @@ from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
+from tidegate.sources.files.intake import copy_object
 from tidegate.sources.files.ledger import link_suffix
 from tidegate.sources.files.listing import find_unreadable
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_files, place_in_partitions
 from tidegate.sources.port import Pinned, StaticSource
+from tidegate.sources.readers.links import REPLACED, Pointer
 from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
 from tidegate.table.log.state import has_log, list_data_files
@@ -39,7 +42,7 @@ class StaticFiles(StaticSource):
 
     def __init__(self, project: Project, paths: PipelinePaths, name: str, spec: FilesSource) -> None:
         self._project, self._paths, self._name, self._spec = project, paths, name, spec
-        self._folder = Path(os.path.normpath(os.path.join(os.path.abspath(project.root), spec.path)))
+        self._folder = storage.normalise(project.place(spec.path))
 
     def pin(self, known: Pinned | None) -> Pinned:
         """Copy all files, unless ``known`` has copies of the same ones."""
@@ -101,6 +104,9 @@ class StaticFiles(StaticSource):
 
     def _take(self, entry: FileEntry, target: Path, *, is_table: bool) -> None:
         try:
+            if storage.names_object(entry.abs_path):
+                self._copy_object(entry, target)
+                return
             if is_table:
                 with contextlib.suppress(OSError):
                     os.link(entry.abs_path, target)
@@ -130,6 +136,22 @@ class StaticFiles(StaticSource):
                 fix=errors.CORRECT_FILE,
                 pipeline=self._paths.name,
             )
+
+    def _copy_object(self, entry: FileEntry, target: Path) -> None:
+        from tidegate.core.storage.user_objects import look_at  # the client of stores, which files do without
+
+        pointer = entry.pointer
+        if pointer is None:  # of a table, whose log has no ETags
+            found = look_at(entry.abs_path)
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, "there is no such object", entry.abs_path)
+            pointer = Pointer.of(entry.abs_path, found)
+        try:
+            copy_object(pointer, target)
+        except OSError as error:
+            if error.errno == REPLACED:
+                raise self._changing(entry, "changed") from error
+            raise
 
     def _is_named(self, entry: FileEntry) -> bool:
         """Return whether the newest version of the table has the file, which a publish may have replaced since."""
@@ -162,7 +184,8 @@ def list_static(
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
     # By the rule for links, files behind one that leads outside are not in the source.
     unread = [one for one in listing.skipped if one.fix and not one.is_outside]
-    unread += [one for path, _ in listing.files if (one := find_unreadable(path, path)) is not None]
+    if not spec.is_on_store:
+        unread += [one for path, _ in listing.files if (one := find_unreadable(path, path)) is not None]
     if unread:
         where, path = f"{paths.spec}: sources.{source_name}.path", unread[0].path.removeprefix(prefix)
         if all(one.retry for one in unread):
@@ -178,8 +201,8 @@ def list_static(
     entries = sorted(
         FileEntry(
             *(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {}),
-            *(found.st_dev, found.st_ino, listing.roots),
-        )
+            roots=listing.roots,
+        ).of(found)
         for path, found in listing.files
         if found.st_size
     )

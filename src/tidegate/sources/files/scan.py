@@ -6,15 +6,15 @@ sub-folders, or matching the glob are taken. Everything else is in ``skipped`` w
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from tidegate.core import storage
 from tidegate.core.errors import SourceLostError, UsageError
 from tidegate.core.hive_names import read_folder
 from tidegate.core.paths import PipelinePaths
@@ -47,12 +47,14 @@ from tidegate.sources.files.listing import (
 )
 from tidegate.sources.files.partition_values import fits_value
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
+from tidegate.sources.readers.links import Pointer
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
 
 if TYPE_CHECKING:
     from tidegate.core.outputs import NotRead, Rewritten
+    from tidegate.sources.files.listing import FileStat
 
 POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
 """What happens to a file that changed after it was read, by ``on_change``; ``reread_tail`` reads appended lines."""
@@ -79,6 +81,23 @@ class FileEntry(NamedTuple):
     inode: int = 0
     roots: tuple[str, ...] = ()
     piece: Piece | None = None
+    e_tag: str = ""
+    """Of an object, whose URI is its path."""
+
+    def of(self, found: FileStat) -> FileEntry:
+        """With what identifies the file or the object that was looked at."""
+        if isinstance(found, os.stat_result):
+            return self._replace(device=found.st_dev, inode=found.st_ino)
+        return self._replace(e_tag=found.e_tag)
+
+    @property
+    def pointer(self) -> Pointer | None:
+        """To the object that was looked at; None for a file."""
+        return Pointer(self.abs_path, self.e_tag, self.size, self.mtime_ns) if self.e_tag else None
+
+    def open(self) -> BinaryIO:
+        """Open the file as it is now, or the object that was looked at. Raises OSError."""
+        return self.pointer.open() if self.pointer is not None else open(self.abs_path, "rb")
 
     @property
     def judged(self) -> tuple[int, int] | None:
@@ -135,8 +154,10 @@ def scan_files(
     except SourceLostError:
         check_no_table(project, paths, source_name, spec)
         raise
-    _refuse(_find_made_table(project, spec, listing), paths, source_name)
     began = ledger.start_of(source_name)
+    # In a store this costs a request for each folder above.
+    looks_above = began is None or not spec.is_on_store
+    _refuse(_find_made_table(project, spec, listing, looks_above=looks_above), paths, source_name)
     starts_ns = start_ns(spec.start) if began is None else None
     if starts_ns is not None and listing.unlisted:
         before = f", where files from before its start ({spec.start}) may be"
@@ -171,17 +192,26 @@ def scan_files(
 
 
 def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> None:
-    """Raise UsageError SOURCE_IS_TABLE when a streaming source would read files of a table. It need not exist."""
+    """Raise UsageError SOURCE_IS_TABLE when a streaming source would read files of a table. It need not exist.
+
+    Raises StoreError where the store of the source cannot be asked.
+    """
     listing = None
-    with contextlib.suppress(SourceLostError, UsageError, OSError):
+    try:
         listing = list_files(project, paths, source_name, spec)
+    except storage.StoreError:
+        raise
+    except (SourceLostError, UsageError, OSError):
+        pass
     table = _find_made_table(project, spec, listing) or _find_own_table(project, spec, listing)
     _refuse(table, paths, source_name)
 
 
-def _find_made_table(project: Project, spec: FilesSource, listing: Listing | None) -> str | None:
+def _find_made_table(
+    project: Project, spec: FilesSource, listing: Listing | None, *, looks_above: bool = True
+) -> str | None:
     """Describe the table whose files would be read, by the logs above the source and in the folders listed."""
-    table = find_table_above(os.path.realpath(source_base(project, spec)))
+    table = find_table_above(source_roots(project, spec)[0]) if looks_above else None
     if table is not None:
         return f"there is a table in {table}"
     return None if listing is None else find_listed_table(listing)
@@ -215,7 +245,8 @@ class _Look:
 
     def __init__(self, spec: FilesSource, roots: tuple[str, ...], now: float) -> None:
         self.spec, self.roots, self.now = spec, roots, now
-        self.wait = OPEN_LINE_SECONDS if spec.settle is None else spec.settle
+        # An object appears whole, and has no line that is half written.
+        self.wait = (0 if spec.is_on_store else OPEN_LINE_SECONDS) if spec.settle is None else spec.settle
         self.fresh: list[FileEntry] = []
         self.settling: list[NotRead] = []
         self.skipped: list[NotRead] = []
@@ -225,7 +256,7 @@ class _Look:
 
     def compare_states(
         self,
-        by_path: Mapping[str, tuple[str, os.stat_result]],
+        by_path: Mapping[str, tuple[str, FileStat]],
         known: Mapping[str, KnownState],
         starts_ns: float | None,
     ) -> list[str]:
@@ -261,7 +292,7 @@ class _Look:
             one["retry"] = True
         self.skipped.append(one)
 
-    def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
+    def at_earlier(self, path: str, abs_path: str, found: FileStat) -> None:
         """Note a file that existed before the source's start: nothing of it is read."""
         whole = NewFile(path, found.st_size, found.st_mtime_ns, "", ctime_ns=found.st_ctime_ns)
         if not self._takes_pieces(path):
@@ -281,12 +312,14 @@ class _Look:
         else:
             self.earlier.append(whole._replace(size=piece.until, until=piece.until, mark=mark))
 
-    def at_new(self, path: str, abs_path: str, found: os.stat_result) -> None:
+    def at_new(self, path: str, abs_path: str, found: FileStat) -> None:
         """Take a new file, or note why not."""
         if not found.st_size:
             self.skip(path, "empty: taken as soon as there is something in it")
         elif self._is_settling(found):
             self._settle(path, found, "")
+        elif not isinstance(found, os.stat_result):
+            self._take(path, abs_path, found, None)
         elif (unread := find_unreadable(path, abs_path)) is not None:
             self.skip(path, unread.why, unread.fix, retry=unread.retry)
         elif not is_line_format(self.spec, path) or not (self._takes_pieces(path) or self._may_be_open(found)):
@@ -313,7 +346,7 @@ class _Look:
         else:
             self._settle(path, found, _OPEN_LINE)
 
-    def at_known(self, row: LedgerRow, acknowledged: FileState | None, abs_path: str, found: os.stat_result) -> None:
+    def at_known(self, row: LedgerRow, acknowledged: FileState | None, abs_path: str, found: FileStat) -> None:
         """Compare a file that was taken before, ``row`` last, and whose state has changed."""
         known = known_state(row, acknowledged)
         # Before it is staged, its content counts as it is when it is read.
@@ -328,7 +361,7 @@ class _Look:
             return
         piece: Piece | Changed | None
         is_whole = known.mark is not None and known.mark.is_whole and known.mark.size == known.size
-        try:
+        try:  # there is no file to open where it is an object
             with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
                 change = piece = compare(reader, found, known)
                 if change is not None and change.how == GREW and known.mark is not None and self._takes_pieces(path):
@@ -352,9 +385,7 @@ class _Look:
             if piece is None or piece.until < found.st_size:
                 self._settle(path, found, _OPEN_LINE)
 
-    def _at_cleared(
-        self, row: LedgerRow, change: Changed | None, path: str, abs_path: str, found: os.stat_result
-    ) -> bool:
+    def _at_cleared(self, row: LedgerRow, change: Changed | None, path: str, abs_path: str, found: FileStat) -> bool:
         """Handle a file with the name of one that maintenance cleared away: a new file, unless that one was put back.
         Returns False for a file that was put back, even with appended lines."""
         if change is None:
@@ -370,23 +401,23 @@ class _Look:
     def _takes_pieces(self, path: str) -> bool:
         return self.spec.on_change == "reread_tail" and is_line_format(self.spec, path)
 
-    def _is_settling(self, found: os.stat_result) -> bool:
+    def _is_settling(self, found: FileStat) -> bool:
         return bool(self.spec.settle) and self._may_be_open(found)
 
-    def _may_be_open(self, found: os.stat_result) -> bool:
+    def _may_be_open(self, found: FileStat) -> bool:
         return self.wait > 0 and _age_seconds(found, self.now) < self.wait
 
-    def _take(self, path: str, abs_path: str, found: os.stat_result, piece: Piece | None) -> None:
+    def _take(self, path: str, abs_path: str, found: FileStat, piece: Piece | None) -> None:
         size = found.st_size if piece is None else piece.until - piece.begin
-        stamps = (found.st_mtime_ns, found.st_ctime_ns)
-        self.fresh.append(FileEntry(path, abs_path, size, *stamps, {}, found.st_dev, found.st_ino, self.roots, piece))
+        entry = FileEntry(path, abs_path, size, found.st_mtime_ns, found.st_ctime_ns, {}, roots=self.roots, piece=piece)
+        self.fresh.append(entry.of(found))
 
-    def _settle(self, path: str, found: os.stat_result, what: str) -> None:
+    def _settle(self, path: str, found: FileStat, what: str) -> None:
         age = round(_age_seconds(found, self.now), 3)
         why = f"{what}changed {age:.1f} seconds ago, taken when unchanged for {self.wait:g} seconds"
         self.settling.append({"path": path, "age_seconds": age, "why": why})
 
-    def _change(self, path: str, size: int, mtime_ns: int, found: os.stat_result, changed: Changed) -> None:
+    def _change(self, path: str, size: int, mtime_ns: int, found: FileStat, changed: Changed) -> None:
         self.changed.append(
             {
                 "path": path,
@@ -438,6 +469,8 @@ def source_top(project: Project, spec: FilesSource) -> str:
 
 
 def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]:
+    if spec.is_on_store:
+        return spec.path.rstrip("/"), []
     root = os.path.abspath(project.root)
     # normpath keeps two leading slashes.
     given = (spec.path, *spec.follow_links)
@@ -472,8 +505,11 @@ def _unreadable(paths: PipelinePaths, key: str, source_name: str, folder: str, m
     )
 
 
-def _age_seconds(found: os.stat_result, now: float) -> float:
-    """Seconds since the last change. The mtime can be set at will, the ctime cannot; a future mtime is ignored."""
+def _age_seconds(found: FileStat, now: float) -> float:
+    """Seconds since the last change. The mtime can be set at will, the ctime cannot; a future mtime is ignored. The
+    time of an object is the store's."""
+    if not isinstance(found, os.stat_result):
+        return now - found.st_mtime
     changed_at = found.st_ctime
     if found.st_mtime <= now:
         changed_at = max(changed_at, found.st_mtime)

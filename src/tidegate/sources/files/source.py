@@ -17,7 +17,7 @@ from tidegate.sources.files.batch_plan import Limits, write_batches
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.findings import note_first_look, summarise_scan, summarise_start
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
-from tidegate.sources.files.scan import FilesScan, scan_files, source_base, source_roots, source_top
+from tidegate.sources.files.scan import FileEntry, FilesScan, scan_files, source_base, source_roots, source_top
 from tidegate.sources.port import (
     Age,
     Arrival,
@@ -177,7 +177,7 @@ class FilesStream(Stream):
             # As in the project, so that a record is named by its own file; one from elsewhere is below the folder too.
             target = folder / entry.path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            left -= _take_lines(Path(entry.abs_path), target, self.spec, left)
+            left -= _take_lines(entry, target, self.spec, left)
         root = f"{os.path.abspath(self.project.root)}/"
         top, base = (
             str(folder / one.removeprefix(root).lstrip("/"))
@@ -197,16 +197,17 @@ class StoredTexts(Source):
         self.batch_files.put(BatchFile(0, parts=[FilePart(link) for link in chosen.links]))
 
 
-def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
+def _take_lines(entry: FileEntry, target: Path, source: FilesSource, wanted: int) -> int:
     """Copy the file, or its first lines. Returns how many rows that counts for."""
-    whole = source.format not in LINE_FORMATS or is_compressed(file.name)
+    whole = source.format not in LINE_FORMATS or is_compressed(entry.path)
     whole = whole or target.exists()  # another source reads the same file, in its own way
     whole = whole or is_wide(str(source.options.get("encoding", "")))
     if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
-        shutil.copyfile(file, target)
+        with entry.open() as reader, open(target, "wb") as writer:
+            shutil.copyfileobj(reader, writer)
         return wanted
     has_header = source.format == "csv" and str(source.options.get("header", "")).lower() == "true"
-    with open(file, "rb") as reader, open(target, "wb") as writer:
+    with entry.open() as reader, open(target, "wb") as writer:
         lines = 0
         for line in islice(reader, wanted + has_header):
             writer.write(line)

@@ -25,6 +25,7 @@ from tidegate.sources.files.content import line_end
 from tidegate.sources.files.forms import find_fault
 from tidegate.sources.files.intake import flat_name, link_or_copy, record_path, relink
 from tidegate.sources.files.ledger import Ledger, LinkedFile
+from tidegate.sources.readers.links import read_pointer
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_line_records
@@ -82,9 +83,9 @@ def quarantine_whole(
         path = intake / link
         kept = folder / flat_name(link)
         check_lease()
-        _keep(path.resolve(), kept)
+        _keep(path, kept)
         original = originals.get(link)
-        stand_in, lines = _make_stand_in(path, spec)
+        stand_in, lines = _make_stand_in(path, kept, spec)
         if lines:
             reason = f"{reason}; its first {count_of(lines, 'line')} were read: send only what follows"
         record = {"link": link, "reason": reason, "kept": kept.name, **(original or {})}
@@ -208,7 +209,7 @@ def record_of_stand_in(folder: Path, intake: Path, link: str, check_lease: Calla
 
 def keep_file(folder: Path, path: Path) -> None:
     """Keep the file behind the link at ``path`` in ``folder``, durably: quarantine does not have all of its records."""
-    _keep(path.resolve(), folder / path.name)
+    _keep(path, folder / path.name)
 
 
 def describe_kept(name: str) -> str:
@@ -216,7 +217,8 @@ def describe_kept(name: str) -> str:
     return f"; the file is kept as unreadable/{name}"
 
 
-def _keep(source: Path, kept: Path) -> None:
+def _keep(link: Path, kept: Path) -> None:
+    source = link if read_pointer(link) is not None else link.resolve()
     storage.make_folder(kept.parent)
     if not kept.exists():
         link_or_copy(source, kept)
@@ -224,13 +226,13 @@ def _keep(source: Path, kept: Path) -> None:
     storage.sync_folder(kept.parent)
 
 
-def _make_stand_in(path: Path, spec: FilesSource) -> tuple[Path, int]:
-    """Write the stand-in to a hidden file next to ``path``: the valid whole lines, or an empty file. Returns it and the
-    number of lines."""
+def _make_stand_in(path: Path, kept: Path, spec: FilesSource) -> tuple[Path, int]:
+    """Write the stand-in to a hidden file next to ``path``: the valid whole lines of ``kept``, or an empty file.
+    Returns it and the number of lines."""
     part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
     is_text = spec.format not in SELF_DESCRIBING_FORMATS and has_line_records(spec)
     if is_text and path.suffix in _PARTLY_READABLE_SUFFIXES:
-        lines = write_readable_part(path, part, line_end(spec))
+        lines = write_readable_part(kept, part, line_end(spec))
         if find_fault(part, spec) is None:
             return part, lines
     storage.replace(part, _empty_file(path, spec))

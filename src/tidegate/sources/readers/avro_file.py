@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from tidegate.sources.readers.links import open_link, stat_link
 from tidegate.sources.readers.unreadable import DamagedFile
 
 
@@ -188,14 +189,14 @@ class Block:
 
 def read_header(path: Path) -> Header:
     """The header of a file. Raises DamagedFile, OSError."""
-    with path.open("rb") as file:
+    with open_link(path) as file:
         return _read_header(file)
 
 
 def read_blocks(path: Path) -> Iterator[Block]:
     """The blocks of a file to its end; what is in them is not read. Raises DamagedFile where it is damaged; OSError."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    size = stat_link(path).st_size
+    with open_link(path) as file:
         header = _read_header(file)
         while file.tell() < size:
             begin = file.tell()

@@ -15,6 +15,7 @@ import pyarrow.types as kinds
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.readers.avro_file import Datum, read_blocks, read_header, read_schema, unpack_block
+from tidegate.sources.readers.links import open_link
 from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Rows, calendar_of, without_columns
 from tidegate.sources.readers.unreadable import DamagedFile
 
@@ -40,7 +41,7 @@ class AvroRows(Rows):
     def read(self, names: Sequence[str], begin: int, end: int | None) -> Iterator[tuple[int, pa.RecordBatch]]:
         decoder = _Decoder(self._record, self.schema, names)
         first, rows, size = 0, 0, 0
-        with self._path.open("rb") as file:
+        with open_link(self._path) as file:
             for block in read_blocks(self._path):
                 if end is not None and block.begin >= end:
                     break

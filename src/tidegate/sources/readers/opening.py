@@ -10,7 +10,6 @@ import contextlib
 import functools
 import gzip
 import io
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from tidegate.sources.readers.links import find_source, open_link, stat_link
 from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable
 from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
 
@@ -133,11 +133,11 @@ def _open(path: str) -> BinaryIO:
     suffix = Path(path).suffix
     opener = _OPENERS.get(suffix)
     if opener is not None:
-        if suffix[1:] not in _BLOCKS and os.stat(path).st_size == 0:
+        if suffix[1:] not in _BLOCKS and stat_link(path).st_size == 0:
             raise EOFError  # no writer has an empty file of these, and some readers take one for no text
         return cast("BinaryIO", opener(path))
-    file = open(path, "rb")  # noqa: SIM115 - the caller closes it
-    begin = file.peek(_LONGEST_BEGIN)
+    file = open_link(path)
+    begin = cast("io.BufferedReader", file).peek(_LONGEST_BEGIN)
     for magic, kind in _PACKED_BEGINS.items():
         if begin.startswith(magic):
             file.close()
@@ -257,16 +257,16 @@ _NAMES = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 def _buffered(unpack: Callable[[BinaryIO], Iterator[bytes]]) -> Callable[[str], object]:
     def open_packed(path: str) -> io.BufferedReader:
-        file = open(path, "rb")  # noqa: SIM115 - closed with what is returned
+        file = open_link(path)  # closed with what is returned
         return io.BufferedReader(_Pieces(unpack(file), file), _CHUNK_BYTES)
 
     return open_packed
 
 
 _OPENERS: dict[str, Callable[[str], object]] = {
-    ".gz": gzip.open,
+    ".gz": lambda path: gzip.open(find_source(path)),  # noqa: SIM115 - the caller closes it
     ".bz2": _buffered(_unpack_bzip2),
-    ".zst": lambda path: pa.CompressedInputStream(path, "zstd"),
+    ".zst": lambda path: pa.CompressedInputStream(find_source(path), "zstd"),
     ".deflate": _buffered(_unpack_deflate),
     **{f".{name}": _buffered(functools.partial(_unpack_blocks, name=name)) for name in _BLOCKS},
 }

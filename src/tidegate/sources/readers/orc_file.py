@@ -20,6 +20,7 @@ import pyarrow.types as kinds
 from pyarrow import orc
 
 from tidegate.sources.readers.arrow_nested import null_mask, open_list, open_map
+from tidegate.sources.readers.links import open_link
 from tidegate.sources.readers.orc_format import (
     TIMESTAMP,
     TIMESTAMP_INSTANT,
@@ -45,7 +46,7 @@ class OrcRows(Rows):
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         with contextlib.ExitStack() as opened:
-            self._file = opened.enter_context(open(path, "rb"))
+            self._file = opened.enter_context(open_link(path))
             self._look()
             opened.pop_all()  # it is closed with this
         self.calendar = Calendar("LEGACY") if self._footer.is_julian else Calendar()

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.readers.links import find_source, open_link
 from tidegate.sources.readers.rows import BATCH_BYTES, BATCH_ROWS, Calendar, Rows, calendar_of, without_columns
 from tidegate.sources.readers.unreadable import DamagedFile
 
@@ -26,7 +27,7 @@ class ParquetRows(Rows):
         self._size = _check_ends(path)
         how = {"page_checksum_verification": True, "buffer_size": _BUFFER_BYTES, "pre_buffer": False}
         try:
-            self._file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us", **how)
+            self._file = pq.ParquetFile(find_source(path), coerce_int96_timestamp_unit="us", **how)
             self._metadata, self._leaves = self._file.metadata, self._file.schema
             self.schema = self._file.schema_arrow
             self._look(path, options, how)
@@ -43,7 +44,7 @@ class ParquetRows(Rows):
             for name in self.schema.names
             if any(_is_within(leaf.path, name) for leaf in leaves if leaf.physical_type == "INT96")
         ]
-        self._fine = pq.ParquetFile(path, **how) if self._old else None
+        self._fine = pq.ParquetFile(find_source(path), **how) if self._old else None
         metadata = {
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in (self._metadata.metadata or {}).items()
@@ -135,7 +136,7 @@ def _is_within(path: str, name: str) -> bool:
 
 def _check_ends(path: str) -> int:
     """The size of a file that begins and ends as parquet files do."""
-    with open(path, "rb") as file:
+    with open_link(path) as file:
         size = file.seek(0, 2)
         begin_end = b""
         if size >= 12:

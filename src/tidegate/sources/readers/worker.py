@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from tidegate.core.hive_names import read_folder
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.csv_values import CsvOptions, Read, make_field_reader
 from tidegate.sources.readers.form import Form
+from tidegate.sources.readers.links import stat_link
 from tidegate.sources.readers.meter import Meter, ReportAddress, find_position
 from tidegate.sources.readers.part_readers import Part, Stretch, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Found, Wrong, show_positions
@@ -109,7 +109,7 @@ class _MeteredParts:
 
 def _size_of(part: Part) -> int:
     try:
-        return (os.stat(part.path).st_size if part.end is None else part.end) - part.begin
+        return (stat_link(part.path).st_size if part.end is None else part.end) - part.begin
     except OSError:  # which the reader reports
         return 0
 

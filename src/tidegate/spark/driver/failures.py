@@ -18,7 +18,9 @@ from tidegate import __version__
 from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.storage import disk_full, name_cause, name_java_cause, not_permitted
 from tidegate.sources import errors as sources_errors
+from tidegate.sources.files.forms import explain_object
 from tidegate.sources.kafka.offsets import recreated_error
+from tidegate.sources.readers.links import REPLACED
 from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable, RangeFault, RangeProblem
 from tidegate.spark import errors
 from tidegate.spark.driver.order import emit, write_result
@@ -162,6 +164,12 @@ def is_read_fault(error: BaseException) -> bool:
     )
 
 
+def is_object_fault(error: BaseException) -> bool:
+    """Return whether a file that could not be read may be an object that was replaced or removed."""
+    faults = [one.part_fault for one in read_causes(error)]
+    return any(fault is not None and fault.errno in (REPLACED, errno.ENOENT) for fault in faults)
+
+
 def is_row_fault(error: BaseException) -> bool:
     """Return whether the transform failed on a row: Python code, a raised error, a value that does not convert."""
     if explain_python(str(error), "") is not None:
@@ -263,6 +271,8 @@ def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
         return errors.READER_FAILED(where=fault.path, input="this file", error=fault.reason, fix=fix)
     if fault.errno == errno.ENOENT:
         return errors.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
+    if (of_object := explain_object(fault)) is not None:
+        return of_object
     return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)
 
 

@@ -13,6 +13,7 @@ from tidegate.core import storage
 from tidegate.core.errors import DisagreementError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors as source_errors
+from tidegate.sources.readers.links import has_input, stat_link
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spark import errors
 from tidegate.spark.catalyst.private_api import Metric, Metrics
@@ -61,7 +62,7 @@ class BatchChecks:
     def check_present(self, batch_id: int, ranges: Ranges) -> None:
         """A missing file would end the run with FILE_VANISHED, which a retry does not cure."""
         for name, taken in ranges.items():
-            gone = [link for link in taken.links if not storage.exists(self.paths.intake(name) / link)]
+            gone = [link for link in taken.links if not has_input(self.paths.intake(name) / link)]
             if gone:
                 raise errors.STATE_INPUT_GONE(
                     where=str(self.paths.intake(name)),
@@ -189,5 +190,6 @@ class InputStates:
 
 
 def _state_of(link: Path) -> InputState:
-    stat = os.stat(link)
-    return InputState(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    found = stat_link(link)
+    changed_ns = found.st_ctime_ns if isinstance(found, os.stat_result) else found.st_mtime_ns
+    return InputState(found.st_size, found.st_mtime_ns, changed_ns)

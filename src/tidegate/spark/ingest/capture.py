@@ -15,6 +15,7 @@ from tidegate.sources.files.batch_plan import divide_files
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.unreadable import UnreadableFile, describe_kept
 from tidegate.sources.readers.lines import Records, read_blocks
+from tidegate.sources.readers.links import open_link
 from tidegate.spark.catalyst.private_api import Metric
 from tidegate.spec.models import FilesSource
 from tidegate.state.manifest import UNKNOWN_NAMES_AT_MOST
@@ -90,7 +91,7 @@ class PositionFinder:
         counted = self._counted.setdefault(path, {0: 0})
         if begin not in counted:
             nearest = max(one for one in counted if one < begin)
-            with open(path, "rb") as file:
+            with open_link(path) as file:
                 counted[begin] = counted[nearest] + sum(
                     len(some.texts) if isinstance(some, Records) else 1
                     for some in read_blocks(file, nearest, begin, None)

@@ -5,8 +5,10 @@ It is kept in the birth record before the first batch, so every later run reads 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,10 @@ from pyspark.sql.types import StructType
 
 from tidegate.core.errors import UsageError
 from tidegate.core.paths import PipelinePaths
+from tidegate.sources.files.intake import copy_object
 from tidegate.sources.files.partition_values import infer_value_type
 from tidegate.sources.files.scan import partition_of
+from tidegate.sources.readers.links import read_pointer
 from tidegate.spark import errors
 from tidegate.spark.catalyst.private_api import SPARK_ERRORS, infer_json_columns
 from tidegate.spark.driver.order import IngestOrder, emit
@@ -61,6 +65,27 @@ def infer_schema(
     Files and records that cannot be read are skipped. Raises UsageError SCHEMA_NOT_INFERRED when none is left, when
     files contradict each other, or when a column cannot be used.
     """
+    with _copied(folder, links) as here:
+        return _infer(spark, paths, spec, name, here, links)
+
+
+@contextlib.contextmanager
+def _copied(folder: Path, links: Iterable[str]) -> Iterator[Path]:
+    """The folder itself, or one with copies of the objects of a store, which Spark's own readers do not know."""
+    pointers = {link: pointer for link in links if (pointer := read_pointer(folder / link)) is not None}
+    if not pointers:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="tidegate-infer-") as copies:
+        for link, pointer in pointers.items():
+            (Path(copies) / link).parent.mkdir(parents=True, exist_ok=True)
+            copy_object(pointer, Path(copies) / link)
+        yield Path(copies)
+
+
+def _infer(
+    spark: SparkSession, paths: PipelinePaths, spec: PipelineSpec, name: str, folder: Path, links: Mapping[str, str]
+) -> str:
     from tidegate.sources.files.columnar_files import find_conflicts  # pyarrow, for the first run alone
 
     source = spec.file_sources[name]

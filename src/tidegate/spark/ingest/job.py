@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from tidegate.core.paths import PipelinePaths
-from tidegate.core.words import count_of
+from tidegate.core.words import count_of, list_first
 from tidegate.sources import errors as sources_errors
+from tidegate.sources.files.intake import renew_links
 from tidegate.sources.files.unreadable import find_unreadable, quarantine_whole
 from tidegate.sources.kafka.offsets import watch_topics
 from tidegate.sources.registry import open_sources
@@ -25,7 +26,14 @@ from tidegate.spark.catalyst.operations import keeps_one_of_equals, makes_severa
 from tidegate.spark.catalyst.plans import with_settings
 from tidegate.spark.catalyst.private_api import SPARK_ERRORS
 from tidegate.spark.catalyst.state import NO_CLOSING_BATCHES, set_state_conf
-from tidegate.spark.driver.failures import RowFailed, answer, explain, is_read_fault, is_row_fault
+from tidegate.spark.driver.failures import (
+    RowFailed,
+    answer,
+    explain,
+    is_object_fault,
+    is_read_fault,
+    is_row_fault,
+)
 from tidegate.spark.driver.order import IngestOrder, emit, read_order
 from tidegate.spark.ingest.failing_record import find_failing_record, find_failing_records
 from tidegate.spark.ingest.infer import infer_missing
@@ -213,6 +221,9 @@ def _drain(
             if isinstance(cause, ReadAgain | ComputedTwice):
                 again += 1
                 _note_repeat(cause, again, stager.spec.name)
+            elif is_object_fault(cause) and (replaced := _renew_objects(stager)):
+                again += 1
+                _note_repeat(ReadAgain(replaced), again, stager.spec.name)
             elif is_read_fault(cause) and _set_unreadable_aside(stager, cause):
                 pass
             elif is_row_fault(cause):
@@ -249,6 +260,22 @@ def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> Non
             how = f"while it was computed {times} times ({cause})"
             raise errors.EXECUTOR_LOST(where=f"pipeline {name}", how=how) from cause
         emit("progress", note=f"executors were lost with rows of the batch, it is computed again ({cause})")
+
+
+def _renew_objects(stager: BatchStager) -> list[str]:
+    """Let the batch read the objects that were replaced since they were taken as they are now; returns their names.
+    Raises TryAgainError FILE_VANISHED for those that are gone."""
+    planned, again, gone = stager.planned(), list[str](), list[str]()
+    stager.check_lease()
+    for name in stager.spec.file_streams:
+        intake = stager.paths.intake(name)
+        suspects = planned[name].links if name in planned else stager.order.links.get(name, {})
+        replaced, removed = renew_links(intake / link for link in suspects)
+        again += [stager.order.original(str(link.relative_to(intake))) for link in replaced]
+        gone += removed
+    if gone:
+        raise errors.FILE_VANISHED(error=list_first(gone))
+    return again
 
 
 def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.outputs import RunReport, SourceReport
 from tidegate.quality.engine import read_column_types
@@ -87,11 +88,13 @@ def name_broker(bootstrap_servers: str) -> str:
     return f"kafka://{first}" if re.search(r":\d+$", first) else f"kafka://{first}:{_KAFKA_PORT}"
 
 
-def name_folder(project: Project, path: str) -> str:
-    """The name of the files of a source: its folder, or the part of its path before a pattern."""
+def name_folder(project: Project, path: str) -> tuple[str, str]:
+    """The namespace and the name of the files of a source: its folder, or the part of its path before a pattern."""
+    if isinstance(prefix := storage.parse_path(re.split(r"/[^/]*[*?\[]", path)[0]), storage.ObjectPath):
+        return f"{prefix.scheme}://{prefix.bucket}", prefix.key or "/"
     whole = os.path.normpath(project.root / path.removeprefix("file://"))
     fixed = re.split(r"[*?\[{]", whole)[0]
-    return whole if fixed == whole else os.path.normpath(fixed.rpartition("/")[0] or "/")
+    return "file", whole if fixed == whole else os.path.normpath(fixed.rpartition("/")[0] or "/")
 
 
 def _list_source(project: Project, spec: PipelineSpec, name: str, report: SourceReport | None) -> Iterator[Dataset]:
@@ -99,8 +102,7 @@ def _list_source(project: Project, spec: PipelineSpec, name: str, report: Source
     columns = {column.name: column.type for column in list_columns(source) or ()}
     if source.folder is not None:
         yield Dataset(
-            "file",
-            name_folder(project, source.folder),
+            *name_folder(project, source.folder),
             columns,
             found.get("rows"),
             found.get("bytes"),

@@ -57,14 +57,17 @@ def test_brokers(servers: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("path", "named"),
     [
-        ("in", "/p/in"),
-        ("in/", "/p/in"),
-        ("in/*/x.json", "/p/in"),
-        ("/abs/day=[0-9]*/", "/abs"),
-        ("file:///a/b", "/a/b"),
+        ("in", ("file", "/p/in")),
+        ("in/", ("file", "/p/in")),
+        ("in/*/x.json", ("file", "/p/in")),
+        ("/abs/day=[0-9]*/", ("file", "/abs")),
+        ("file:///a/b", ("file", "/a/b")),
+        ("s3://lake/in/", ("s3://lake", "in")),
+        ("s3://lake/in/day=*/x.json", ("s3://lake", "in")),
+        ("s3://lake/*", ("s3://lake", "/")),
     ],
 )
-def test_folders(path: str, named: str) -> None:
+def test_folders(path: str, named: tuple[str, str]) -> None:
     assert name_folder(Project(Path("/p"), None), path) == named  # type: ignore[arg-type]
 
 

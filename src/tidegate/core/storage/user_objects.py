@@ -1,0 +1,113 @@
+"""Objects that other programs wrote: which there are, and their bytes, as long as they are the same ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from obstore.exceptions import GenericError, PreconditionError
+
+from tidegate.core.storage.faults import StoreError
+from tidegate.core.storage.object_path import ObjectPath
+from tidegate.core.storage.stores import call, is_denied, list_objects
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+R = TypeVar("R")
+
+_PAGE_KEYS = 1000
+_LOOKS_AT_ONCE = 16
+_SECOND_NS = 1_000_000_000
+
+
+class StoredObject(NamedTuple):
+    """An object by what identifies its content: the ETag, ``e_tag``.
+
+    The other fields are those of :class:`os.stat_result` that a file is compared by. Stores have times in seconds, so
+    the digits below come from the ETag: another object has another time. ``st_ctime_ns`` is a digest of the ETag alone.
+    """
+
+    st_size: int
+    st_mtime_ns: int
+    st_ctime_ns: int
+    e_tag: str
+
+    @property
+    def st_mtime(self) -> float:
+        """When it was written, in seconds since the epoch."""
+        return self.st_mtime_ns // _SECOND_NS
+
+    @classmethod
+    def of(cls, meta: ObjectMeta) -> StoredObject:
+        """From what a store says of an object."""
+        # In lists Azure leaves the quotes out, which it gives elsewhere and demands in conditions.
+        e_tag = f'"{(meta["e_tag"] or "").strip(chr(34))}"'
+        number = int.from_bytes(hashlib.md5(e_tag.encode(), usedforsecurity=False).digest()[:8], "big") >> 1
+        modified_ns = int(meta["last_modified"].timestamp()) * _SECOND_NS + number % _SECOND_NS
+        return cls(meta["size"], modified_ns, number, e_tag)
+
+
+def list_below(folder: ObjectPath) -> dict[str, StoredObject]:
+    """Every object below a folder, also empty ones: {path from there: object}. Raises StoreError, also where there is
+    no such bucket."""
+    prefix = f"{folder.key}/" if folder.key else ""
+
+    def ask(store: ObjectStore) -> dict[str, StoredObject]:
+        pages = store.list(prefix or None, chunk_size=_PAGE_KEYS)
+        return {one["path"][len(prefix) :]: StoredObject.of(one) for page in pages for one in page}
+
+    return list_objects(folder, ask)
+
+
+def look_at(uri: str) -> StoredObject | None:
+    """The object at ``uri`` as it is now; None when there is none. Raises StoreError."""
+    path = ObjectPath(uri)
+    options: Any = {"head": True}
+    try:
+        return StoredObject.of(call(path, lambda store: store.get(path.key, options=options).meta))
+    except FileNotFoundError:
+        return None
+
+
+def if_allowed(ask: Callable[[], R]) -> R | None:
+    """What ``ask`` returns; None where this user may not ask: a policy may allow some prefixes only."""
+    try:
+        return ask()
+    except StoreError as error:
+        if not is_denied(error.__cause__):
+            raise
+        return None
+
+
+def look_at_all(uris: Iterable[str]) -> dict[str, StoredObject | None]:
+    """The same of several, some at a time."""
+    from concurrent.futures import ThreadPoolExecutor  # an idle tick does without
+
+    wanted = list(dict.fromkeys(uris))
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(look_at, wanted), strict=True))
+
+
+def read_object(uri: str, e_tag: str, begin: int, end: int) -> bytes | None:
+    """The bytes [begin, end) of an object; None when another one has its name by now.
+
+    Raises:
+        FileNotFoundError: There is no object of this name.
+        StoreError: The store refused, or did not answer.
+    """
+    path = ObjectPath(uri)
+    options: Any = {"range": (begin, end), "if_match": e_tag}
+
+    def ask(store: ObjectStore) -> bytes:
+        data = bytes(store.get(path.key, options=options).bytes())
+        if len(data) != end - begin:
+            raise GenericError("the body ended early")
+        return data
+
+    try:
+        return call(path, ask)
+    except PreconditionError:
+        return None

@@ -1,0 +1,150 @@
+"""Links of the intake: to a file, or to an object of a store.
+
+A link to an object is a symbolic link whose target describes the object and leads nowhere. A user's file never is one,
+since only regular files are linked into an intake: so no file can make a reader fetch an object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+if TYPE_CHECKING:
+    from tidegate.core.storage.user_objects import StoredObject
+
+_MARK = "tidegate-object/"
+"""How the target of a link to an object begins: there is no such folder in an intake."""
+_FIRST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
+"""How much is fetched at once: more each time while the reader goes straight on."""
+_BUFFER_BYTES = 64 << 10
+REPLACED, STORE_FAILED = errno.ESTALE, errno.EREMOTEIO
+"""The error numbers of an object that was replaced since it was listed, and of a store that failed."""
+
+
+class Pointer(NamedTuple):
+    """The object that a link leads to, as it was when it was taken."""
+
+    uri: str
+    e_tag: str
+    st_size: int
+    st_mtime_ns: int
+
+    @classmethod
+    def of(cls, uri: str, found: StoredObject) -> Pointer:
+        """To the object that was found at ``uri``."""
+        return cls(uri, found.e_tag, found.st_size, found.st_mtime_ns)
+
+    def open(self) -> BinaryIO:
+        """Open the object."""
+        return io.BufferedReader(_ObjectFile(self), _BUFFER_BYTES)
+
+    def link(self, link: Path) -> None:
+        """Make ``link`` lead to the object, unless it is there."""
+        link.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.symlink(f"{_MARK}{json.dumps(self)}", link)
+
+    def replace(self, link: Path) -> None:
+        """Make ``link`` lead to the object, whatever it leads to now."""
+        part = link.with_name(f".{link.name}.{secrets.token_hex(6)}.tmp")
+        self.link(part)
+        os.replace(part, link)
+
+
+def read_pointer(path: str | Path) -> Pointer | None:
+    """The object that a link leads to; None for a link to a file, and for what is not there."""
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return None
+    return Pointer(*json.loads(target.removeprefix(_MARK))) if target.startswith(_MARK) else None
+
+
+def stat_link(path: str | Path) -> os.stat_result | Pointer:
+    """The size and the time of the file or the object behind a link. Raises OSError."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        pointer = read_pointer(path)
+        if pointer is None:
+            raise
+        return pointer
+
+
+def has_input(path: str | Path) -> bool:
+    """Return whether a link leads to a file, or was made for an object."""
+    return os.path.exists(path) or read_pointer(path) is not None
+
+
+def open_link(path: str | Path) -> BinaryIO:
+    """Open the file or the object behind a link. Raises OSError, here and for what is read."""
+    source = find_source(path)
+    return open(source, "rb") if isinstance(source, str) else source
+
+
+def find_source(path: str | Path) -> str | BinaryIO:
+    """What libraries open: the path of a file, or an open object."""
+    pointer = read_pointer(path)
+    return str(path) if pointer is None else pointer.open()
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object, read in ranges; each is of the same object, or there is an error."""
+
+    def __init__(self, pointer: Pointer) -> None:
+        self._pointer = pointer
+        self._at = self._begin = 0
+        self._block = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._pointer.st_size}[whence]
+        if at < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._at = at
+        return at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._pointer.st_size - self._at)
+        if wanted <= 0:
+            return 0
+        if not self._begin <= self._at < self._begin + len(self._block):
+            self._fetch(wanted)
+        start = self._at - self._begin
+        data = self._block[start : start + wanted]
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _fetch(self, wanted: int) -> None:
+        """Fetch the bytes from here on."""
+        from tidegate.core.storage.faults import StoreError
+        from tidegate.core.storage.user_objects import read_object  # the client of stores, which files do without
+
+        is_next = self._at == self._begin + len(self._block)
+        size = min(2 * len(self._block), _MOST_BYTES) if is_next else 0
+        uri, e_tag, length, _ = self._pointer
+        end = min(self._at + max(size, _FIRST_BYTES, wanted), length)
+        try:
+            data = read_object(uri, e_tag, self._at, end)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, f"{uri} was removed before it was read") from error
+        except StoreError as error:
+            raise OSError(STORE_FAILED, error.named.message) from error
+        if data is None:
+            raise OSError(REPLACED, f"{uri} was replaced since it was listed")
+        self._begin, self._block = self._at, memoryview(data)

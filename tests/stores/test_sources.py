@@ -1,0 +1,176 @@
+"""Objects of a real S3 server as sources, read by real Spark drivers with what a user has: the environment."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.object_servers import Bucket
+from tests.support.project import PipelineProject
+from tests.support.readers import read_agreed
+from tidegate.core.errors import TryAgainError, UsageError
+from tidegate.core.storage import ObjectPath
+from tidegate.core.storage.user_objects import list_below, look_at
+from tidegate.spark.driver.submit import SubmitPlan, run_spark_submit
+from tools.object_servers import S3Server
+
+
+class StoredSource(PipelineProject):
+    """A project whose sources are in a bucket."""
+
+    def make(self, bucket: Bucket, sources: str, transform: str = "") -> StoredSource:
+        """Write the project."""
+        self.bucket = bucket
+        self.create()
+        spec = f"version: 1\nname: orders\nschedule: null\nsources:\n{sources}"
+        self.write("jobs/orders/pipeline.yaml", spec + ("transform: transform.py\n" if transform else ""))
+        if transform:
+            self.write("jobs/orders/transform.py", transform)
+        return self
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object whole, as any program does."""
+        obstore.put(self.bucket.client, key, data)
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The rows on which all readers agree."""
+        return sorted(tuple(row[one] for one in columns) for row in read_agreed(self.table))
+
+    def quarantined(self) -> list[tuple[str, str, str]]:
+        """Each record in quarantine: its text, its position, why."""
+        return sorted((row["raw"] or "", row["position"], row["detail"]) for row in read_agreed(self.quarantine))
+
+    def run_with(self, before: Callable[[], None]) -> dict[str, Any]:
+        """A run in this process, with a Spark driver before which something happens."""
+
+        def submit(plan: SubmitPlan) -> int:
+            before()
+            return run_spark_submit(plan)
+
+        return self.run(submit=submit)
+
+
+def lines(*ids: int) -> bytes:
+    return b"".join(b'{"id": %d}\n' % one for one in ids)
+
+
+def test_objects_of_every_kind_are_read_once(tmp_path: Path, s3_bucket: Bucket, s3_server: S3Server) -> None:
+    url = s3_bucket.url
+    project = StoredSource(tmp_path).make(
+        s3_bucket,
+        f'  lines: {{type: files, path: {url}/in/lines, format: json, schema: "id BIGINT, day DATE"}}\n'
+        f'  table: {{type: files, path: "{url}/in/tables/*/*.parquet", format: parquet, schema: "id BIGINT"}}\n'
+        f'  names: {{type: files, static: true, path: {url}/names, format: csv, schema: "id BIGINT, name STRING"}}\n',
+        "def transform(lines, table, names):\n"
+        "    return lines.select('id').union(table.select('id')).join(names, 'id', 'left')\n",
+    )
+    project.put("names/a.csv", b"1,one\n2,two\n")
+    project.put("in/lines/day=2026-01-01/x[1] ä.json.gz", gzip.compress(lines(1, 2)))
+    project.put("in/lines/day=2026-01-02/b.json", lines(3) + b"no json\n")
+    project.put("in/lines/day=2026-01-02/cut.json.gz", gzip.compress(lines(*range(10, 2000)))[:-9])
+    project.put("in/lines/_hidden.json", lines(99))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [4, 5]}), sink)
+    project.put("in/tables/2026/a.parquet", sink.getvalue().to_pybytes())
+    report = project.run()
+    damaged = [(one, None) for one in range(10, 2000)]
+    found = project.rows("id", "name")
+    assert [one for one in found if one[0] < 10] == [(1, "one"), (2, "two"), (3, None), (4, None), (5, None)]
+    assert {one for one in found if one[0] >= 10} <= set(damaged)  # the whole lines before its damage
+    [(_, position, why), (raw, place, _)] = project.quarantined()
+    assert json.loads(position) == {"file": f"{url}/in/lines/day=2026-01-02/cut.json.gz"}
+    assert "breaks off" in why
+    assert (raw, json.loads(place)) == ("no json", {"file": f"{url}/in/lines/day=2026-01-02/b.json", "line": 2})
+    assert [one["path"] for one in report["sources"]["lines"]["skipped"]] == [f"{url}/in/lines/_hidden.json"]
+
+    project.put("in/lines/day=2026-01-02/b.json", lines(3) + b"no json\n")  # the same bytes have the same ETag
+    requests = s3_server.count_requests(s3_bucket.name)
+    assert project.run()["outcome"] == "nothing_new"
+    assert requests.counts() == {"ListObjectsV2": 2}  # a list of each stream
+    project.put("in/lines/day=2026-01-02/b.json", lines(7))
+    report = project.run()
+    [changed] = report["sources"]["lines"]["changed"]
+    assert (changed["path"], changed["how"]) == (f"{url}/in/lines/day=2026-01-02/b.json", "was rewritten")
+    assert project.rows("id", "name") == found
+
+
+def test_what_is_replaced_or_removed_before_it_is_read(tmp_path: Path, s3_bucket: Bucket) -> None:
+    url = s3_bucket.url
+    source = f'  orders: {{type: files, path: {url}/in, format: json, schema: "id BIGINT"}}\n'
+    project = StoredSource(tmp_path).make(s3_bucket, source)
+    for name in ("same", "other"):
+        project.put(f"in/{name}.json", lines(1 if name == "same" else 2))
+    report = project.run_with(lambda: project.put("in/other.json", lines(3, 4)))
+    assert report["rows"]["read"] == 3
+    assert project.rows("id") == [(1,), (3,), (4,)]
+    assert project.run()["outcome"] == "nothing_new"  # it was read as it is
+
+    project.put("in/gone.json", lines(5))
+    project.put("in/more.json", lines(6))
+    with pytest.raises(TryAgainError, match=f"vanished before it was read: {url}/in/gone.json") as caught:
+        project.run_with(lambda: obstore.delete(s3_bucket.client, "in/gone.json"))
+    assert caught.value.code == "FILE_VANISHED"
+    project.run()
+    assert project.rows("id") == [(1,), (3,), (4,), (6,)]
+    [(_, position, why)] = project.quarantined()
+    assert (json.loads(position), why) == ({"file": f"{url}/in/gone.json"}, "vanished before it was read")
+
+
+def test_a_look_before_the_first_run(tmp_path: Path, s3_bucket: Bucket) -> None:
+    url = s3_bucket.url
+    source = f"  orders: {{type: files, path: {url}/in, format: json, schema: infer}}\n"
+    project = StoredSource(tmp_path).make(s3_bucket, source)
+    project.put("in/a.json", b'{"id": 1, "name": "x"}\nno json\n')
+    assert project.report("plan", "orders")["sources"]["orders"]["files"] == 1
+    tried = project.report("try", "orders")
+    assert [row["id"] for row in tried["rows"]] == [1]
+    [aside] = tried["set_aside"]
+    assert aside["position"] == {"file": f"{url}/in/a.json", "line": 2}
+    project.tidegate("validate", "orders")
+    project.run()
+    assert project.rows("id", "name") == [(1, "x")]
+
+
+def test_no_such_bucket(tmp_path: Path, s3_bucket: Bucket) -> None:
+    source = '  orders: {type: files, path: s3://no-such-bucket-here/in, format: json, schema: "id BIGINT"}\n'
+    project = StoredSource(tmp_path).make(s3_bucket, source)
+    with pytest.raises(UsageError, match="s3://no-such-bucket-here refused") as caught:
+        project.run(submit=run_spark_submit)
+    assert caught.value.code == "STORE_REFUSED"
+
+
+@pytest.mark.parametrize("fixture", ["s3_bucket", "azure_container"])
+def test_a_list_and_a_look_identify_an_object_alike(request: pytest.FixtureRequest, fixture: str) -> None:
+    bucket: Bucket = request.getfixturevalue(fixture)
+    obstore.put(bucket.client, "in/a b.json", b"1")
+    listed = list_below(ObjectPath(f"{bucket.url}/in"))
+    assert listed == {"a b.json": look_at(f"{bucket.url}/in/a b.json")}
+    assert look_at(f"{bucket.url}/in/absent") is None
+
+
+def test_objects_are_read_again_for_a_refresh_unless_they_changed(tmp_path: Path, s3_bucket: Bucket) -> None:
+    url = s3_bucket.url
+    source = f'  orders: {{type: files, path: {url}/in, format: json, schema: "id BIGINT, day DATE"}}\n'
+    project = StoredSource(tmp_path).make(s3_bucket, f"{source}table: {{partition_by: [day]}}\n")
+    project.put("in/day=2026-01-01/a.json", lines(1))
+    project.put("in/day=2026-01-02/b.json", lines(2))
+    project.put("in/day=2026-01-02/cut.json.gz", gzip.compress(lines(3))[:-4])
+    project.run()
+    before = project.rows("id", "day")
+    refreshed = project.report("refresh", "orders")
+    assert refreshed["outcome"] == "published"
+    assert project.rows("id", "day") == before
+    project.put("in/day=2026-01-02/b.json", lines(4))
+    error = project.report("refresh", "orders", expect=66)["error"]
+    assert f"{url}/in/day=2026-01-02/b.json was rewritten after it was read" in error["message"]
+    project.tidegate("acknowledge", "orders", "--reason", "test")
+    assert project.report("status", "orders")[0]["changed"] == []
+    assert project.rows("id", "day") == before
