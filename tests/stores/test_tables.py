@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pyarrow as pa
@@ -15,8 +15,12 @@ from deltalake import DeltaTable
 from obstore.fsspec import FsspecStore
 
 from tests.support.object_servers import Bucket
-from tests.support.project import PipelineProject
+from tests.support.project import PipelineProject, in_session
 from tests.support.readers import open_duckdb
+from tidegate.core.errors import HeldError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Rows = list[dict[str, Any]]
 
@@ -49,7 +53,12 @@ class StoredTable:
         self.scene.create(f"warehouse: {bucket.url}/lake/tables\nquarantine: {bucket.url}/lake/quarantine\n")
         self.scene.write("jobs/orders/pipeline.yaml", spec)
         self.scene.write("expectations/orders.yaml", SUITE)
+        self.spec = spec
         self.files = 0
+
+    def run(self, spark: SparkSession, run_id: str | None = None) -> None:
+        """A run in the session of all tests."""
+        self.scene.run(run_id, submit=in_session(spark))
 
     def offer(self, rows: Iterable[dict[str, Any]]) -> None:
         """A new file in the inbox."""
@@ -57,10 +66,14 @@ class StoredTable:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         self.scene.write(f"data/inbox/{self.files:03d}.json", text)
 
+    def list_keys(self, prefix: str = "") -> list[str]:
+        """All keys with a prefix."""
+        return [meta["path"] for page in obstore.list(self.bucket.client, prefix) for meta in page]
+
     def list_plain(self, table: str = "tables") -> list[str]:
         """The keys that a reader takes which goes by ``**/*.parquet`` and skips hidden names."""
         prefix = f"lake/{table}/orders/"
-        keys = [meta["path"] for page in obstore.list(self.bucket.client, prefix) for meta in page]
+        keys = self.list_keys(prefix)
         parts = {key: key.removeprefix(prefix).split("/") for key in keys if key.endswith(".parquet")}
         return [key for key, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
 
@@ -113,3 +126,74 @@ def test_runs_publish_to_the_store(stored: StoredTable) -> None:
     assert stored.read_all() == rows_of(0, 150)
     assert stored.scene.run()["outcome"] == "nothing_new"
     assert not list(stored.scene.root.rglob("s3:*"))
+
+
+def test_a_held_increment_is_released_or_discarded(stored: StoredTable, spark: SparkSession) -> None:
+    stored.offer(rows_of(0, 10))
+    stored.run(spark)
+    stored.offer([{"id": 100, "day": "2026-01-01", "amount": 5000.0}])
+    with pytest.raises(HeldError):
+        stored.run(spark, "held")
+    assert stored.read_all() == rows_of(0, 10)
+    stored.scene.call("release", "orders", "held", "--reason", "checked")
+    assert stored.scene.call("status", "orders")
+    stored.run(spark)
+    assert len(stored.read_all()) == 11
+    stored.offer([{"id": 101, "day": "2026-01-02", "amount": 5000.0}])
+    with pytest.raises(HeldError):
+        stored.run(spark, "second")
+    stored.scene.call("discard", "orders", "second", "--reason", "wrong")
+    stored.run(spark)
+    assert len(stored.read_all()) == 11
+
+
+def test_a_table_on_a_store_is_kept_up(stored: StoredTable, spark: SparkSession) -> None:
+    """Maintenance, a rollback, a replay of quarantined records, the check of all files; no leftovers."""
+    for number in range(3):
+        stored.offer([*rows_of(10 * number, 10), {"id": None, "day": "2026-01-01", "amount": 1.0 + number}])
+        stored.run(spark)
+    assert len(stored.list_plain()) == 9
+    report = stored.scene.report("maintain", "orders")
+    assert report["outcome"] == "published"
+    assert len(stored.list_plain()) == 3, "compacted"
+    assert stored.read_all() == rows_of(0, 30)
+    stored.scene.call("verify", "orders")
+    stored.scene.call("rollback", "orders", "--to-version", "1", "--then", "leave-out")
+    assert stored.read_all() == rows_of(0, 20)
+    stored.scene.call("verify", "orders")
+    listed = json.loads(stored.scene.call("quarantine", "show", "orders", "--json"))
+    assert [record["reason"] for record in listed] == ["id_present"] * 3
+    edited = [{"id": record["id"], "raw": json.dumps({**json.loads(record["raw"]), "id": 77})} for record in listed[:1]]
+    file = stored.scene.write("edited.jsonl", "\n".join(map(json.dumps, edited)))
+    stored.scene.report("quarantine", "replay", "orders", "--file", str(file))
+    assert [row["id"] for row in stored.read_all()] == [*range(20), 77]
+    assert len(stored.read_plain("quarantine")) == 2
+    assert [key for key in stored.list_keys() if key.endswith((".incoming", ".probe"))] == []
+
+
+def test_partitions_are_built_again(stored: StoredTable, spark: SparkSession) -> None:
+    stored.offer(rows_of(0, 30))
+    stored.run(spark)
+    stored.scene.write("jobs/orders/transform.sql", "SELECT id, day, amount * 2 AS amount FROM orders")
+    stored.scene.write("jobs/orders/pipeline.yaml", f"{stored.spec}transform: transform.sql\n")
+    stored.scene.report("backfill", "orders", "--from", "2026-01-02", "--to", "2026-01-02")
+    expected = [{**row, "amount": row["amount"] * (2 if row["day"] == "2026-01-02" else 1)} for row in rows_of(0, 30)]
+    assert stored.read_all() == expected
+    stored.scene.report("refresh", "orders")
+    assert stored.read_all() == [{**row, "amount": row["amount"] * 2} for row in rows_of(0, 30)]
+
+
+@pytest.mark.parametrize("readers", ["both", "delta"])
+def test_changed_rows_are_replaced(tmp_path: Path, s3_bucket: Bucket, spark: SparkSession, readers: str) -> None:
+    spec = SPEC.replace("table: {", f"output_mode: update\ntable: {{keys: [id], readers: {readers}, ")
+    stored = StoredTable(tmp_path / "p", s3_bucket, spec)
+    stored.offer(rows_of(0, 30))
+    stored.run(spark)
+    changed = [{**row, "amount": 500.0} for row in rows_of(10, 10)]
+    stored.offer(changed)
+    stored.run(spark)
+    expected = [*rows_of(0, 10), *changed, *rows_of(20, 10)]
+    if readers == "both":
+        assert stored.read_all() == expected
+    by_log = DeltaTable(f"{s3_bucket.url}/lake/tables/orders").to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["amount"]) for row in by_log) == [(row["id"], row["amount"]) for row in expected]
