@@ -113,7 +113,7 @@ def stored(tmp_path: Path, s3_bucket: Bucket) -> StoredTable:
     return StoredTable(tmp_path / "p", s3_bucket)
 
 
-def test_runs_publish_to_the_store(stored: StoredTable) -> None:
+def test_runs_publish_to_the_store(stored: StoredTable, spark: SparkSession) -> None:
     stored.offer(rows_of(0, 100))
     stored.offer([{"id": None, "day": "2026-01-01", "amount": 1.0}])
     report = stored.scene.run()
@@ -122,9 +122,12 @@ def test_runs_publish_to_the_store(stored: StoredTable) -> None:
     assert stored.read_all() == rows_of(0, 100)
     assert len(stored.read_plain("quarantine")) == 1
     stored.offer(rows_of(100, 50))
-    assert stored.scene.run()["outcome"] == "published"
+    stored.run(spark)
     assert stored.read_all() == rows_of(0, 150)
-    assert stored.scene.run()["outcome"] == "nothing_new"
+    stored.run(spark)  # its cache has the versions of the table now
+    asked = stored.bucket.server.count_requests(stored.bucket.name)
+    stored.run(spark)
+    assert asked.counts() == {"ListObjectsV2": 2}, "an idle run lists the table and quarantine"
     assert not list(stored.scene.root.rglob("s3:*"))
 
 

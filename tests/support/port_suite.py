@@ -125,6 +125,35 @@ class PortSuite:
         storage.remove_tree(root / "orders")
         assert storage.list_tree(root) == [root / "orders2/y"]
 
+    def test_one_listing_answers_as_the_storage_does(self, root: Path) -> None:
+        for name in ("table/a", "table/.h", "table/day=1/b", "table/day=1/c", "other"):
+            storage.replace(root / name, name.encode())
+        assert storage.take_away(root / "table" / "a", b"table/a")
+        table = root / "table"
+
+        def ask() -> list[object]:
+            return [
+                sorted(storage.list_names(table)),
+                storage.list_folders(table),
+                storage.list_tree(table),
+                storage.list_folder(table / "day=1"),
+                [storage.exists(table / name) for name in ("a", ".h", "day=1", "day", "day=1/b")],
+                storage.stat(table / ".h").size_bytes,
+                storage.read(table / "day=1" / "c"),
+                storage.exists(root / "other"),
+            ]
+
+        expected = ask()
+        with storage.listed_once(table, root / "absent"):
+            assert ask() == ask() == expected
+            for act in (storage.read, storage.stat):
+                with pytest.raises(FileNotFoundError):
+                    act(table / "a")
+            assert storage.list_names(root / "absent") == []
+            storage.replace(table / "a", b"new")
+            assert storage.read(table / "a") == b"new", "a write ends the listing"
+        assert storage.read(table / "a") == b"new"
+
     @pytest.mark.parametrize("name", ODD_NAMES)
     def test_odd_names_are_names(self, root: Path, name: str) -> None:
         assert storage.put_if_absent(root / name, b"x")

@@ -202,3 +202,39 @@ def test_a_write_over_an_object_that_was_removed_meanwhile_begins_again(
     monkeypatch.setattr(store, "put", put)
     storage.replace(ROOT / "note", b"2")
     assert storage.read(ROOT / "note") == b"2"
+
+
+def test_a_listing_spares_requests_and_sees_what_changed_before_it(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    table = ROOT / "table"
+    for version in range(5):
+        storage.replace(table / "_log" / f"{version}.json", b"%d" % version)
+
+    def ask() -> tuple[list[bytes], int]:
+        before = len(store.requests)
+        with storage.listed_once(table):
+            found = [storage.read(path) for path in storage.list_folder(table / "_log") for _ in range(3)]
+            assert all(storage.exists(path) for path in storage.list_tree(table))
+        return found[::3], len(store.requests) - before
+
+    assert ask() == ([b"0", b"1", b"2", b"3", b"4"], 6), "a list, and each file once"
+    assert ask() == ([b"0", b"1", b"2", b"3", b"4"], 1), "no file changed"
+    storage.replace(table / "_log" / "3.json", b"x")
+    storage.remove(table / "_log" / "4.json")
+    assert ask() == ([b"0", b"1", b"2", b"x"], 2)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    assert ask() == ([b"0", b"1", b"2", b"x"], 5)
+
+
+def test_a_prefix_of_more_objects_than_a_page_is_asked_each_time(store: FaultyStore) -> None:
+    table = ROOT / "table"
+    for number in range(1001):
+        store.inside.put(f"state/table/{number:04d}", b"x")
+    with storage.listed_once(table):
+        assert not storage.looks_are_cheap(table)
+        assert storage.exists(table / "1000")
+        assert len(storage.list_names(table)) == 1001

@@ -104,6 +104,7 @@ from tidegate.core.storage.files import (
     unreadable_is_named,
     write_note,
 )
+from tidegate.core.storage.listed import listed_once, looks_are_cheap
 from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
 from tidegate.core.storage.object_path import (
     SCHEMES,
@@ -143,6 +144,8 @@ __all__ = [
     "list_folders",
     "list_names",
     "list_tree",
+    "listed_once",
+    "looks_are_cheap",
     "make_folder",
     "move",
     "name_cause",

@@ -29,6 +29,7 @@ from obstore.exceptions import BaseError as AnyStoreError
 from tidegate.core.storage.access import patience_seconds
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.files import Stat
+from tidegate.core.storage.listed import end_listings, listing_of
 from tidegate.core.storage.moving import COPY_SUFFIX
 from tidegate.core.storage.object_path import OPERATIONS, ObjectPath
 from tidegate.core.storage.range_file import RangeFile
@@ -109,7 +110,11 @@ def _get(path: ObjectPath, start: int = 0, end: int | None = None) -> tuple[byte
 
 
 def read(path: ObjectPath) -> bytes:
-    return _get(path)[0]
+    if (listing := listing_of(path)) is None:
+        return _get(path)[0]
+    if path.key not in listing.entries:
+        raise _missing(path)
+    return listing.read(path.key, lambda: _get(path)[0])
 
 
 def read_start(path: ObjectPath, at_most: int) -> bytes:
@@ -127,6 +132,10 @@ def read_with_stat(path: ObjectPath) -> tuple[bytes, Stat]:
 
 
 def stat(path: ObjectPath) -> Stat:
+    if (listing := listing_of(path)) is not None:
+        if (entry := listing.entries.get(path.key)) is None:
+            raise _missing(path)
+        return Stat(entry.size, entry.modified_ns)
     found = _look(path)
     if found is None or found.is_empty:
         raise _missing(path)
@@ -134,7 +143,9 @@ def stat(path: ObjectPath) -> Stat:
 
 
 def exists(path: ObjectPath) -> bool:
-    found = _look(path) if path.key else None
+    if (listing := listing_of(path)) is not None and path.key in listing.entries:
+        return True
+    found = _look(path) if path.key and listing is None else None
     return (found is not None and not found.is_empty) or any(True for _ in _list(path))
 
 
@@ -194,6 +205,10 @@ def _prefix(folder: ObjectPath) -> str | None:
 def _list(folder: ObjectPath) -> Iterator[ObjectPath]:
     """Every object below a folder, empty ones excluded; a bucket that is missing is an error and not an empty one."""
     bucket = ObjectPath(f"{folder.scheme}://{folder.bucket}")
+    if (listing := listing_of(folder)) is not None:
+        prefix = _prefix(folder) or ""
+        yield from (bucket / key for key in listing.entries if key.startswith(prefix))
+        return
 
     def ask(store: ObjectStore) -> list[str]:
         return [one["path"] for page in store.list(_prefix(folder), chunk_size=1000) for one in page if one["size"]]
@@ -204,6 +219,11 @@ def _list(folder: ObjectPath) -> Iterator[ObjectPath]:
 
 def _list_right_in(folder: ObjectPath) -> tuple[list[str], list[str]]:
     """The names of objects and of folders right in a folder."""
+    if (listing := listing_of(folder)) is not None:
+        prefix = _prefix(folder) or ""
+        rest = [key.removeprefix(prefix).split("/") for key in listing.entries if key.startswith(prefix)]
+        folders = dict.fromkeys(names[0] for names in rest if len(names) > 1)
+        return [names[0] for names in rest if len(names) == 1], [*folders]
 
     def ask(store: ObjectStore) -> tuple[list[str], list[str]]:
         answer = store.list_with_delimiter(_prefix(folder))
@@ -358,9 +378,15 @@ def _is_accepted(probe: ObjectPath, mode: Any) -> bool:
     return True
 
 
+def _change(path: ObjectPath, act: Callable[[ObjectStore], object]) -> None:
+    """A request that changes something."""
+    end_listings()
+    call(path, act)
+
+
 def _put(path: ObjectPath, body: bytes | Path, mode: Any, writer: str, modified_ns: int | None = None) -> None:
     attributes = {_WRITER: writer} if modified_ns is None else {_WRITER: writer, _MODIFIED: str(modified_ns)}
-    call(path, lambda store: store.put(path.key, body, mode=mode, attributes=attributes, use_multipart=False))
+    _change(path, lambda store: store.put(path.key, body, mode=mode, attributes=attributes, use_multipart=False))
 
 
 def _attempts(path: ObjectPath) -> Iterator[None]:
@@ -397,12 +423,16 @@ def _create(path: ObjectPath, body: bytes | Path, modified_ns: int | None = None
 def _exchange(path: ObjectPath, body: bytes | Path, there: _Found, modified_ns: int | None = None) -> bool:
     """Write over the object ``there``; False when it is another one by now."""
     mine = secrets.token_hex(8)
-    try:
-        _put(path, body, there.version, f"{mine} {there.writer.partition(' ')[0]}".strip(), modified_ns)
-    except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-        found = _look(path)
-        return found is not None and found.was_written_by(mine)
-    return True
+    for _ in _attempts(path):
+        try:
+            _put(path, body, there.version, f"{mine} {there.writer.partition(' ')[0]}".strip(), modified_ns)
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+            found = _look(path)
+            if found is None or found.version != there.version:
+                return found is not None and found.was_written_by(mine)
+            continue  # the store reported a conflict (409)
+        return True
+    raise AssertionError("the attempts end with an error")
 
 
 def put_if_absent(path: ObjectPath, data: bytes, *, modified_ns: int | None = None) -> bool:
@@ -442,14 +472,14 @@ def touch(path: ObjectPath) -> None:
 
 def remove(path: ObjectPath) -> None:
     with contextlib.suppress(FileNotFoundError):
-        call(path, lambda store: store.delete(path.key))
+        _change(path, lambda store: store.delete(path.key))
 
 
 def remove_tree(path: ObjectPath) -> None:
     with contextlib.suppress(OSError):
         keys = [one.key for one in _list(path)]
         if keys:
-            call(path, lambda store: store.delete(keys))
+            _change(path, lambda store: store.delete(keys))
 
 
 # Moving
@@ -498,10 +528,10 @@ def _copy_over(source: Path, target: Path) -> str:
         assert isinstance(target, ObjectPath)
         found = _digest(source)
         attributes = {_WRITER: secrets.token_hex(8)}
-        call(target, lambda store: store.put(target.key, source, attributes=attributes))  # a large one in parts
+        _change(target, lambda store: store.put(target.key, source, attributes=attributes))  # a large one in parts
         return found
     if isinstance(target, ObjectPath) and (source.scheme, source.bucket) == (target.scheme, target.bucket):
-        call(target, lambda store: store.copy(source.key, target.key))
+        _change(target, lambda store: store.copy(source.key, target.key))
         return ""
     with _downloaded(source) as copy:
         if isinstance(target, ObjectPath):
@@ -525,7 +555,7 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
             return True
         aside = _aside(target)
         check(_copy_over(source, aside))
-        call(target, lambda store: store.copy(aside.key, target.key))
+        _change(target, lambda store: store.copy(aside.key, target.key))
     except FileNotFoundError:
         if not _exists(target):
             raise

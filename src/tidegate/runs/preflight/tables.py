@@ -94,6 +94,8 @@ def _newest(paths: PipelinePaths) -> int:
 AT_A_GLANCE = 200
 """How many of the newest files of a table a run looks at, and a look at many pipelines: a tick of a table of any size
 costs the same."""
+_FOR_A_REQUEST_EACH = 2
+"""As many where each look is a request to an object store."""
 OF_ONE = 20_000
 """How many a look at one pipeline takes."""
 
@@ -102,7 +104,8 @@ def check_damage(paths: PipelinePaths, *, at_most: int | None = AT_A_GLANCE) -> 
     """Raise DisagreementError TABLE_DAMAGED when files or versions of table or quarantine are gone, or have another
     size; ``at_most`` newest files of each are looked at, None: all."""
     for path in (paths.table, paths.quarantine):
-        found = find_damage(path, at_most=at_most)
+        few = at_most == AT_A_GLANCE and not storage.looks_are_cheap(path)
+        found = find_damage(path, at_most=_FOR_A_REQUEST_EACH if few else at_most)
         if found:
             raise damage_error(paths, path == paths.table, found)
 
