@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.support.object_servers import Bucket
+from tests.support.page_outputs import shown
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.storage import ObjectPath, access, objects, stores
@@ -49,6 +51,12 @@ def test_the_right_that_a_policy_does_not_give_is_named(
         assert error is not None and error.code == "STORE_REFUSED"
         assert named in error.message
     assert [path.name for path in data.rglob("*.probe")] == []
+
+
+def test_the_policy_of_the_page_gives_what_a_run_needs() -> None:
+    rights = [right for one in json.loads(shown("policy"))["Statement"] for right in [one["Action"]]]
+    given = {right for some in rights for right in ([some] if isinstance(some, str) else some)}
+    assert given == {*ALL, "s3:AbortMultipartUpload"}
 
 
 def test_who_only_reads_needs_no_right_to_write(
