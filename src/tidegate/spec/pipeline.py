@@ -13,7 +13,7 @@ from tidegate.spec.document import Document, Finding
 from tidegate.spec.faults import Fault, SpecError, name_nearest
 from tidegate.spec.model import build_model
 from tidegate.spec.models import NAME_PATTERN, FilesSource, PipelineSpec
-from tidegate.spec.project import Project, check_table_path
+from tidegate.spec.project import Project, check_readers, check_table_path
 from tidegate.spec.yaml_file import parse_document
 
 _NAME = re.compile(NAME_PATTERN.removeprefix("^").removesuffix("$"))
@@ -70,6 +70,7 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
     if spec is not None:
         if spec.table.path is not None:
             document.add_findings(check_table_path(project, spec, list_pipelines(project)))
+        document.add_findings(check_readers(project, spec))
         alerts = spec.alerts.over(project.spec.alerts)
         document.add_findings(find_unheard(alerts))
         maintenance = spec.maintenance.over(project.spec.maintenance)

@@ -284,6 +284,17 @@ def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str])
     return [Finding(here, message, "name the folder of this table alone") for message in found[:1]]
 
 
+def check_readers(project: Project, spec: PipelineSpec) -> Iterator[Finding]:
+    """Refuse a table on an object store that replaces rows for readers without the log: a store has no way to exchange
+    files while they are read, so such a reader would miss rows, or find a listed file gone."""
+    path = spec.table.path
+    table = project.own_table(spec.name) if path is None else project.table_at(path)
+    if storage.is_object(table) and spec.output_mode != "append" and spec.table.readers == "both":
+        message = f"output_mode: {spec.output_mode} replaces files, and {table} is on an object store, where a reader "
+        message += "that has listed a file can find it gone; so all readers must go by the table's log"
+        yield Finding(("table", "readers"), message, "write readers: delta, if all readers of the table read Delta")
+
+
 def _check_apart(folders: dict[str, Path]) -> list[Finding]:
     """Tables, state and quarantine must be apart: a reader of the one would find files of the other."""
     keys = list(folders)
