@@ -197,6 +197,16 @@ def test_another_etag_is_another_object_and_has_another_time() -> None:
     assert found(e_tag='"b"').st_mtime == found().st_mtime == datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
+@pytest.mark.parametrize(
+    "e_tag", ['"d41d8cd98f00b204e9800998ecf8427e-3"', '"0x8DD1B1A5E6F7A12"', '"CJqk9aPZ/IkDEAE="', '""']
+)
+def test_any_etag_is_a_number_that_the_ledger_holds(e_tag: str) -> None:
+    one = found(e_tag=e_tag)
+    assert 0 <= one.st_ctime_ns < 2**63
+    other = found(e_tag=f'{e_tag[:-3]}1"')
+    assert (other.st_ctime_ns == one.st_ctime_ns) == (e_tag[1:18] == other.e_tag[1:18])
+
+
 def test_paths_of_objects_have_no_pieces() -> None:
     uri = "s3://bucket/a//00000001"
     assert (shown_path(uri), piece_number(uri), is_retired(f"{TOP}//~3")) == (uri, 0, False)

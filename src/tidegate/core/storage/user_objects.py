@@ -21,6 +21,8 @@ R = TypeVar("R")
 _PAGE_KEYS = 1000
 _LOOKS_AT_ONCE = 16
 _SECOND_NS = 1_000_000_000
+_LARGEST = (1 << 63) - 1
+"""Of the numbers that the ledger holds."""
 
 
 class StoredObject(NamedTuple):
@@ -43,9 +45,13 @@ class StoredObject(NamedTuple):
     @classmethod
     def of(cls, meta: ObjectMeta) -> StoredObject:
         """From what a store says of an object."""
-        # In lists Azure leaves the quotes out, which it gives elsewhere and demands in conditions.
-        e_tag = f'"{(meta["e_tag"] or "").strip(chr(34))}"'
-        number = int.from_bytes(hashlib.md5(e_tag.encode(), usedforsecurity=False).digest()[:8], "big") >> 1
+        e_tag = meta["e_tag"] or ""
+        if not e_tag.startswith('"'):
+            e_tag = f'"{e_tag}"'  # lists of Azure leave the quotes out, which conditions need
+        try:  # there are 50,000 in a list: of most stores it is a number already
+            number = int(e_tag[1:18], 16) & _LARGEST
+        except ValueError:
+            number = int.from_bytes(hashlib.blake2b(e_tag.encode(), digest_size=8).digest(), "big") & _LARGEST
         modified_ns = int(meta["last_modified"].timestamp()) * _SECOND_NS + number % _SECOND_NS
         return cls(meta["size"], modified_ns, number, e_tag)
 
