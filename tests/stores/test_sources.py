@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.recovery.conftest import sweep
 from tests.support.object_servers import Bucket
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed
@@ -21,6 +22,9 @@ from tidegate.core.storage import ObjectPath
 from tidegate.core.storage.user_objects import list_below, look_at
 from tidegate.spark.driver.submit import SubmitPlan, run_spark_submit
 from tools.object_servers import S3Server
+
+_STEPS_OF_A_RUN = 100
+"""A run with one new file takes more."""
 
 
 class StoredSource(PipelineProject):
@@ -174,3 +178,24 @@ def test_objects_are_read_again_for_a_refresh_unless_they_changed(tmp_path: Path
     project.tidegate("acknowledge", "orders", "--reason", "test")
     assert project.report("status", "orders")[0]["changed"] == []
     assert project.rows("id", "day") == before
+
+
+def test_objects_are_read_once_whenever_a_run_is_killed(tmp_path: Path, s3_bucket: Bucket) -> None:
+    source = f'  orders: {{type: files, path: {s3_bucket.url}/in, format: json, schema: "id BIGINT"}}\n'
+    project = StoredSource(tmp_path / "project").make(s3_bucket, source)
+    offered = [0]
+    project.put("in/0.json", lines(0))
+    project.tidegate("run", "orders", fault="1000000|kill")
+    steps = project.steps()
+    [first] = [number for number, step in enumerate(steps, 1) if " symlink " in step]
+    for number in sorted({first, first + 1, *sweep(_STEPS_OF_A_RUN, 3)[1:]}):
+        offered.append(number)
+        project.put(f"in/{number}.json", lines(number))
+        project.tidegate("run", "orders", fault=f"{number}|kill", expect=None)
+        project.wait_until_gone()
+        assert len(project.steps()) >= number
+        if number % 2:  # the one that a killed run took, or is to take
+            project.put(f"in/{number}.json", lines(number) + b"\n")
+    for _ in range(2):
+        project.run()
+    assert project.rows("id") == [(number,) for number in sorted(offered)]

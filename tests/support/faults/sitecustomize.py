@@ -1,12 +1,11 @@
 """Loaded by every Python process of a run under test (PYTHONPATH): stops the run at the N-th durable step it takes.
 
-A step is a call of os.rename, os.replace, os.link, os.unlink or os.fsync on something inside the project under test, in
-whichever process it happens: the command line or the Spark driver. The count is shared through one file. At step N (or
-at the first whose text, "unlink data/...", a pattern is found in) the run is killed (the command's process; its
-children die with it) or frozen there until somebody thaws it. "appears GLOB" stops it after the first step that leaves
-a new path of that pattern behind. Nothing here knows tidegate's own names, but one:
-heartbeats of the lease come by the clock and not by the work, so they are not counted, and step N is the same one each
-time.
+A step is a call of os.rename, os.replace, os.link, os.symlink, os.unlink or os.fsync on something inside the project
+under test, in whichever process it happens: the command line or the Spark driver. The count is shared through one file.
+At step N (or at the first whose text, "unlink data/...", a pattern is found in) the run is killed (the command's
+process; its children die with it) or frozen there until somebody thaws it. "appears GLOB" stops it after the first step
+that leaves a new path of that pattern behind. Nothing here knows tidegate's own names, but one: heartbeats of the lease
+come by the clock and not by the work, so they are not counted, and step N is the same one each time.
 """
 
 import fcntl
@@ -62,7 +61,7 @@ def _arm(root: str, counter_path: str, wanted: str, mode: str) -> None:
         original = getattr(os, name)
 
         def wrapped(*args, **kwargs):
-            step(name, args[0])
+            step(name, args[1 if name == "symlink" else 0])
             result = original(*args, **kwargs)
             if appearing is not None and not there.issuperset(glob.glob(appearing)):
                 stop()
@@ -70,7 +69,7 @@ def _arm(root: str, counter_path: str, wanted: str, mode: str) -> None:
 
         setattr(os, name, wrapped)
 
-    for name in ("rename", "replace", "link", "unlink", "fsync"):
+    for name in ("rename", "replace", "link", "symlink", "unlink", "fsync"):
         wrap(name)
 
 
