@@ -36,11 +36,12 @@ class Bench:
 
     def run(self, up_to: int, is_current: Callable[[], bool] = lambda: True) -> None:
         """What a run does: finish what was begun, then publish what the log does not have."""
-        for intent in pending_intents(self.paths):
-            finish_intent(self.paths, intent, is_current=is_current)
-        owed = self.plan(up_to)
-        if owed is not None:
-            finish_intent(self.paths, write_intent(self.paths, owed), is_current=is_current)
+        with storage.listed_once(self.paths.table):
+            for intent in pending_intents(self.paths):
+                finish_intent(self.paths, intent, is_current=is_current)
+            plan = self.plan(up_to)
+            if plan is not None:
+                finish_intent(self.paths, write_intent(self.paths, plan), is_current=is_current)
 
     def plan(self, up_to: int) -> PublishIntent | None:
         before = self.last_batch()

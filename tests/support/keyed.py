@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.support.staged import QUERY, Stager, make_paths, note_birth
+from tidegate.core import storage
 from tidegate.core.errors import TryAgainError
 from tidegate.runs.gate_steps import audit_step, publish_step
 from tidegate.runs.opening import recover_run
@@ -91,11 +92,12 @@ class Keyed:
         """Finish what was begun, then judge and publish what is unpublished; the report that is stored afterwards."""
         run_id = run_id or f"run up to {self.next_batch - 1}"
         context = self.context(run_id, holds)
-        facts = recover_run(context)
-        sweep_attempts(self.paths, facts, context.lease)
-        if facts.unpublished:
-            audit_step(context)
-            publish_step(context)
+        with storage.listed_once(self.paths.table, self.paths.quarantine):
+            facts = recover_run(context)
+            sweep_attempts(self.paths, facts, context.lease)
+            if facts.unpublished:
+                audit_step(context)
+                publish_step(context)
         return load_report(self.paths, run_id) or context.report
 
     def last_batch(self) -> int:

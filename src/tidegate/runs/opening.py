@@ -83,7 +83,8 @@ def open_run(
         on_error.pop_all()
     is_side_job = command in _SIDE_JOBS
     try:
-        yield context
+        with storage.listed_once(paths.table, paths.quarantine):
+            yield context
     except BaseException as error:  # also a stop, and whatever code of the user raises: the report has to name it
         known = _name_cause(error, lease, paths)
         if isinstance(known, TidegateError) and known.code == errors.RUN_STOPPED.code:

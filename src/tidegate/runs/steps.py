@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tidegate.core import storage
 from tidegate.core.process.machine import now_text
 from tidegate.runs.drain import drain_sources
 from tidegate.runs.opening import open_run, recover_run, refuse_other_kind
@@ -80,12 +79,11 @@ def ingest_run(
 
 def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> None:
     began = time.monotonic()
-    with storage.listed_once(context.paths.table, context.paths.quarantine):
-        facts = recover_run(context)
-        if context.report.outcome in FINAL_OUTCOMES:
-            return
-        check_agreement(facts, context.name)
-        check_damage(context.paths)
+    facts = recover_run(context)
+    if context.report.outcome in FINAL_OUTCOMES:
+        return
+    check_agreement(facts, context.name)
+    check_damage(context.paths)
     # What an earlier run left; a sink that fails must not keep the table waiting.
     _deliver(context, submit, at_end=False)
     _defer_holds(context, facts)

@@ -1,8 +1,8 @@
 """One listing of a prefix that answers many questions about the objects below it.
 
-A run that has nothing to do asks again and again which versions and files a table has. On an object store each question
-is a request that is paid for, so for a short time, in which nobody else may write there, all are answered from one
-page of a listing. The first write of this process ends that time.
+A run asks again and again which versions and files a table has. On an object store each question is a request that is
+paid for, so all are answered from one listing for some seconds, or until this process writes. Another program may
+commit meanwhile; it may do so after any look, and what must not be missed is asked of the commit itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from tidegate.core.storage.object_path import ObjectPath
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_PAGE = 1000
-"""How many objects a store lists with one request."""
+_MOST = 4000
+"""How many objects a listing has at most; a store lists 1,000 with one request."""
+
+_FRESH_SECONDS = 5.0
 
 _KEPT_BYTES = 1 << 20
 """Larger objects are read each time."""
@@ -47,25 +50,28 @@ class Listing:
     def __init__(self, folder: ObjectPath) -> None:
         self.folder = folder
         self._entries: dict[str, Entry] | None = None
+        self._listed_at, self._writes = 0.0, 0
         self._is_complete = True
         self._kept: dict[str, tuple[str, bytes]] | None = None
         self._used: dict[str, tuple[str, bytes]] = {}
 
     def load(self) -> dict[str, Entry] | None:
-        """The objects; None where there are more than one request lists."""
-        if self._entries is None and self._is_complete:
+        """The objects; None where there are more than :data:`_MOST`."""
+        is_old = time.monotonic() - self._listed_at > _FRESH_SECONDS or self._writes != _writes
+        if (self._entries is None or is_old) and self._is_complete:
+            self._listed_at, self._writes = time.monotonic(), _writes
             from tidegate.core.storage.stores import list_objects
 
             def ask(store: ObjectStore) -> list[tuple[str, Entry]]:
                 prefix = f"{self.folder.key}/" if self.folder.key else None
-                page = next(iter(store.list(prefix, chunk_size=_PAGE)), [])
+                page = next(iter(store.list(prefix, chunk_size=_MOST)), [])
                 return [
                     (one["path"], Entry(one["size"], int(one["last_modified"].timestamp() * 1e9), one["e_tag"] or ""))
                     for one in page
                 ]
 
             found = list_objects(self.folder, ask)
-            self._is_complete = len(found) < _PAGE
+            self._is_complete = len(found) < _MOST
             self._entries = {key: entry for key, entry in found if entry.size} if self._is_complete else None
         return self._entries
 
@@ -116,27 +122,31 @@ class Listing:
         return folder / "tidegate" / "objects" / hashlib.sha256(str(self.folder).encode()).hexdigest()[:32]
 
 
+_writes = 0
+"""How often this process has begun to write to a store, in any thread."""
+
 _current: ContextVar[tuple[Listing, ...]] = ContextVar("tidegate_listings", default=())
 
 
 @contextlib.contextmanager
 def listed_once(*folders: Path) -> Iterator[None]:
-    """Within the block, answer questions about objects below ``folders`` from one listing of each, until this thread
-    writes to an object store. Folders of a file system are asked each time."""
+    """Within the block, answer questions of this thread about objects below ``folders`` from one listing of each. It is
+    made again after some seconds, and when this process has written to a store. Folders of a file system are asked each
+    time."""
     listings = tuple(Listing(one) for one in folders if isinstance(one, ObjectPath))
     given = _current.set(listings)
     try:
         yield
-        for listing in listings:
-            listing.save()
     finally:
         _current.reset(given)
+        for listing in listings:
+            listing.save()
 
 
-def end_listings() -> None:
-    """Ask the store again from now on: something was written."""
-    if _current.get():
-        _current.set(())
+def forget_listings() -> None:
+    """Ask the store again: something is written."""
+    global _writes
+    _writes += 1
 
 
 def listing_of(path: ObjectPath) -> Listing | None:

@@ -29,7 +29,7 @@ from obstore.exceptions import BaseError as AnyStoreError
 from tidegate.core.storage.access import patience_seconds
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.files import Stat
-from tidegate.core.storage.listed import end_listings, listing_of
+from tidegate.core.storage.listed import forget_listings, listing_of
 from tidegate.core.storage.moving import COPY_SUFFIX
 from tidegate.core.storage.object_path import OPERATIONS, ObjectPath
 from tidegate.core.storage.range_file import RangeFile
@@ -380,8 +380,10 @@ def _is_accepted(probe: ObjectPath, mode: Any) -> bool:
 
 def _change(path: ObjectPath, act: Callable[[ObjectStore], object]) -> None:
     """A request that changes something."""
-    end_listings()
-    call(path, act)
+    try:
+        call(path, act)
+    finally:
+        forget_listings()
 
 
 def _put(path: ObjectPath, body: bytes | Path, mode: Any, writer: str, modified_ns: int | None = None) -> None:
