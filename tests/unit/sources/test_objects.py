@@ -38,6 +38,8 @@ from tidegate.sources.files.unreadable import find_unreadable, kept_file, quaran
 from tidegate.sources.readers import links
 from tidegate.sources.readers.links import Pointer, open_link, read_pointer, stat_link
 from tidegate.sources.readers.part_readers import Part, open_reader
+from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.spark.driver.failures import explain, is_object_fault
 from tidegate.spec.models import FilesSource
 
 TOP = "s3://bucket/in"
@@ -349,6 +351,25 @@ def test_a_store_that_fails_is_no_fault_of_the_object(tmp_path: Path, store: Fau
     put(store, "in/x.json", b"{}")
     with pytest.raises(TryAgainError, match="was replaced since it was listed"):
         find_fault(link, spec)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "may_have_changed"),
+    [
+        (links.STORE_FAILED, "STORAGE_FAILED", False),
+        (links.REPLACED, "FILE_CHANGING", True),
+        (errno.ENOENT, "FILE_VANISHED", True),
+    ],
+)
+def test_what_a_worker_did_not_get_is_an_error_that_names_the_object(
+    tmp_path: Path, number: int, code: str, may_have_changed: bool
+) -> None:
+    fault = PartUnreadable("/state/intake/orders/1.json", f"{TOP}/a.json is not there", number)
+    error = Exception(f"from a worker:\n{PartUnreadable.__module__}.PartUnreadable: {fault}\n")
+    assert is_object_fault(error) is may_have_changed
+    named = explain(error, "orders", tmp_path / "transform.py", tmp_path)
+    assert isinstance(named, TryAgainError)
+    assert (named.code, f"{TOP}/a.json" in named.message) == (code, True)
 
 
 TABLE = pa.table({"id": list(range(50_000)), "name": [f"name {number}" for number in range(50_000)]})
