@@ -14,10 +14,10 @@ setup: ## install everything from the locks: .venv, the package, the jars
 	  echo "  fix: Debian/Ubuntu: apt install python3.11 python3.11-venv; or make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@if [ -x $(VENV_PYTHON) ] && [ -f .venv/.setup-stamp.json ]; then $(VENV_PYTHON) -m tools.setup; else $(PYTHON) -m tools.setup; fi
 
-run: setup ## start Kafka and Airflow, make data, let the example pipelines run twice, show the tables
-	@$(VENV_PYTHON) -m tools.demo run
+run: setup ## start Kafka and Airflow, make data, let the example pipelines run twice, show the tables (STORE=s3: in a bucket)
+	@STORE="$(STORE)" $(VENV_PYTHON) -m tools.demo run
 
-stop: ## stop the Kafka broker and the Airflow of `make run`
+stop: ## stop the servers of `make run`
 	@if [ -x $(VENV_PYTHON) ]; then $(VENV_PYTHON) -m tools.demo stop; fi
 
 # These five need Python's standard library alone: a machine that runs the services needs no .venv.

@@ -6,6 +6,9 @@
 time one of them alone, to show its table soon, and compares what was published and quarantined with what the data
 makers say they made; the tables of the pipelines with memory row by row. A second ``run`` continues with what is there.
 
+With ``STORE=s3`` in the environment an S3 server runs too, and has the tables, except that of word_count, and the
+quarantine in a bucket.
+
 The last round leaves something to see on the pages: of orders, more is faulty than the gate lets pass, so that its run
 waits for a person; word_count is paused, and what was made for it waits in Kafka. A second ``run`` releases the first,
 unless somebody has decided, and takes in the second.
@@ -30,8 +33,14 @@ from tools.broker import DEFAULT_FOLDER, Broker, find_broker, start_broker
 from tools.console import REPO_ROOT, ToolError, run_main, say
 from tools.deliveries import COLUMNS, STATEFUL, TOPICS, list_outcomes, list_rows, make_delivery
 from tools.jars import ensure_jars
+from tools.object_servers import DEFAULT_FOLDER as OBJECTS_FOLDER
+from tools.object_servers import S3Server
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
     from tidegate.examples.outcome import Outcome
 
 PIPELINES = ("orders", "clicks", *STATEFUL)
@@ -55,11 +64,14 @@ BEHIND = "word_count"
 RELEASED = "make run goes on"
 SHOWN_ROWS = 3
 KAFKA_PORT = int(os.environ.get("KAFKA_PORT", "9092"))
+S3_PORT = int(os.environ.get("S3_PORT", "7070"))
 AIRFLOW_PORT = int(os.environ.get("AIRFLOW_PORT", "8080"))
 FREE_BYTES = 1_000_000_000
 RUN_TIMEOUT_SECONDS = 600
 TICK_SECONDS = 10
 """So long a DAG that is unpaused has time for a scheduled run; one that has none by then is triggered."""
+STORE = os.environ.get("STORE", "")
+BUCKET = "tidegate"
 NOTES_PATH = REPO_ROOT / "data" / "demo.json"
 
 
@@ -77,6 +89,7 @@ def run_demo() -> None:
     """The whole demonstration; raises :class:`ToolError` when a run failed or a record is missing."""
     _refuse_full_disk()
     ensure_jars()
+    _enter_store()
     broker, airflow = _have_servers()
     airflow.client.wait_for_dags(list(PIPELINES))
     _release_held(airflow.client)
@@ -117,7 +130,32 @@ def stop_demo() -> None:
     if broker is not None:
         say("kafka: stopping")
         broker.stop()
-    say("stopped; data and state stay (make clean removes them)" if airflow or broker else "nothing was running")
+    store = S3Server.find(OBJECTS_FOLDER)
+    if store is not None:
+        say("s3: stopping")
+        store.stop()
+    is_any = airflow or broker or store
+    say("stopped; data and state stay (make clean removes them)" if is_any else "nothing was running")
+
+
+def _enter_store() -> None:
+    """Have the S3 server and its bucket, and lead this process and Airflow to them, if the tables are to be there."""
+    if STORE not in ("", "s3"):
+        raise ToolError(f"STORE is {STORE!r}", "make run, or make run STORE=s3")
+    notes = _read_notes()
+    if notes and notes.get("store", "") != STORE:
+        where = "in a bucket" if notes.get("store") else "in folders"
+        raise ToolError(f"the tables that `make run` made here are {where}", "make clean, then the same command again")
+    _write_notes({**notes, "store": STORE})
+    if STORE == "s3":
+        server = S3Server.find(OBJECTS_FOLDER)
+        say(f"s3: {'running' if server else 'starting'}")
+        server = server or S3Server.start_in(OBJECTS_FOLDER, S3_PORT, False)
+        if not (server.folder / "data" / BUCKET).exists():
+            server.make_bucket(BUCKET)
+        os.environ.update(server.environment())
+        for key, path in {"WAREHOUSE": "warehouse", "QUARANTINE": "quarantine"}.items():
+            os.environ[f"TIDEGATE__{key}"] = f"s3://{BUCKET}/{path}"
 
 
 def _refuse_full_disk() -> None:
@@ -442,36 +480,48 @@ def _compare() -> list[str]:
 
 def _read_rows(name: str) -> list[tuple[Any, ...]]:
     """The rows of a table as every parquet reader sees them, in the columns and order of an outcome."""
-    import duckdb
-
     from tidegate.spec.project import load_project
 
-    folder = load_project(REPO_ROOT).paths(name).table
-    if not any(folder.rglob("*.parquet")):
+    files = _list_files(load_project(REPO_ROOT).paths(name).table)
+    if not files:
         return []
     columns = ", ".join(f'"{column}"' for column in COLUMNS[name])
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        found = connection.sql(
-            f"SELECT {columns} FROM read_parquet($files)", params={"files": str(folder / "**" / "*.parquet")}
-        )
+    with _open_duckdb() as connection:
+        found = connection.sql(f"SELECT {columns} FROM read_parquet($files)", params={"files": files})
         return [tuple(row.values()) for row in found.to_arrow_table().to_pylist()]
 
 
-def _show_table(name: str) -> None:
-    import duckdb
+def _list_files(table: Path) -> list[str]:
+    """The files of ``table/**/*.parquet``, as DuckDB opens them."""
+    from tidegate.core import storage
 
+    found = storage.list_tree(table, "[!.]*.parquet")
+    plain = [path for path in found if not any(part[0] in "._" for part in path.relative_to(table).parts)]
+    return [str(path) for path in plain]
+
+
+def _open_duckdb() -> duckdb.DuckDBPyConnection:
+    import duckdb
+    from obstore.fsspec import FsspecStore
+
+    connection = duckdb.connect()
+    connection.register_filesystem(FsspecStore("s3"))  # DuckDB's own client of S3 is a download
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def _show_table(name: str) -> None:
     from tidegate.spec.project import load_project
 
     folder = load_project(REPO_ROOT).paths(name).table
-    files = str(folder / "**" / "*.parquet")
-    if not any(folder.rglob("*.parquet")):
+    files = _list_files(folder)
+    if not files:
         print(f"\n{name}: the table has no files yet")
         return
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
+    connection = _open_duckdb()
     count = connection.execute("SELECT count(*) FROM read_parquet(?, hive_partitioning = true)", [files]).fetchall()
-    print(f"\n{name}: {count[0][0]:,} rows in {os.path.relpath(folder)}, the first as DuckDB reads them")
+    place = folder if folder.is_absolute() and not folder.is_relative_to(REPO_ROOT) else os.path.relpath(folder)
+    print(f"\n{name}: {count[0][0]:,} rows in {place}, the first as DuckDB reads them")
     rows = connection.sql(
         f"SELECT * FROM read_parquet($files, hive_partitioning = true) LIMIT {SHOWN_ROWS}", params={"files": files}
     )
