@@ -15,7 +15,8 @@ here                                            on an object store
 ``create``                                      PUT If-None-Match, when the block ends
 ``move``, ``place``, ``link``, ``clone``        PUT or copy, and for a move DELETE of the source
 ``is_same``                                     compare the writers' names, which copies keep
-``remove``, ``remove_tree``                     DELETE
+``remove``, ``remove_names``, ``remove_tree``   DELETE
+``store_time``                                  PUT, HEAD, DELETE of a probe
 ``take_away``                                   PUT If-Match of no bytes; what has none counts as absent
 ``set_modified``, ``refresh_time``              nothing: what was written has the time that it was given
 ``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
@@ -90,10 +91,12 @@ from tidegate.core.storage.files import (
     refresh_time,
     remove,
     remove_empty_folder,
+    remove_names,
     remove_tree,
     replace,
     set_modified,
     stat,
+    store_time,
     sync_file,
     sync_files,
     sync_folder,
@@ -172,11 +175,13 @@ __all__ = [
     "remove",
     "remove_copies",
     "remove_empty_folder",
+    "remove_names",
     "remove_tree",
     "replace",
     "set_modified",
     "stat",
     "store_settings",
+    "store_time",
     "sync_file",
     "sync_files",
     "sync_folder",

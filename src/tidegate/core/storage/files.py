@@ -14,6 +14,7 @@ import os
 import secrets
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -370,6 +371,20 @@ def open_input(path: Path) -> str | BinaryIO:
 def remove(path: Path) -> None:
     """Remove a file, or nothing when it is gone already."""
     path.unlink(missing_ok=True)
+
+
+@operation
+def remove_names(folder: Path, names: Iterable[str]) -> None:
+    """Remove files right in a folder, as far as they are there."""
+    for name in names:
+        remove(folder / name)
+
+
+@operation
+def store_time(folder: Path) -> float:
+    """The time by the clock of the storage, in seconds since 1970, as it gives it to files: of an object store its own,
+    in whole seconds."""
+    return time.time()
 
 
 @operation

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.exceptions import BaseError as AnyStoreError
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from tidegate.core.errors import TidegateError
+
+R = TypeVar("R")
 
 _CHUNK_BYTES = 8 << 20
 
@@ -250,6 +252,32 @@ def list_tree(folder: ObjectPath, pattern: str = "*") -> list[Path]:
     return sorted(path for path in _list(folder) if fnmatch.fnmatch(path.name, pattern))
 
 
+@dataclass(frozen=True)
+class Entry:
+    """An object as a listing has it; ``modified_at`` is by the clock of the store, in seconds since 1970."""
+
+    name: str
+    size: int
+    tag: str
+    """Another one after each change: its ETag."""
+    modified_at: float
+
+
+def list_entries(folder: ObjectPath) -> list[Entry]:
+    """The objects right in a folder that has no folders in it, in the order of their names."""
+
+    def ask(store: ObjectStore) -> list[Entry]:
+        return [
+            Entry(one["path"].rpartition("/")[2], one["size"], one["e_tag"] or "", one["last_modified"].timestamp())
+            for page in store.list(_prefix(folder), chunk_size=1000)
+            for one in page
+            if one["size"]
+        ]
+
+    found = list_objects(folder, ask)
+    return sorted(found, key=lambda one: one.name)
+
+
 # Durability: what a store has acknowledged is durable, and folders do not exist
 
 
@@ -288,6 +316,11 @@ def set_modified(path: ObjectPath, modified_ns: int) -> None:
 # Writes
 
 _checked: set[tuple[str, str]] = set()
+
+
+def trust_conditions(path: ObjectPath) -> None:
+    """Let this process take for granted that the conditions of writes hold: another one of this machine has asked."""
+    _checked.add((path.scheme, path.bucket))
 
 
 def _check_conditions(path: ObjectPath) -> None:
@@ -378,17 +411,22 @@ def _is_accepted(probe: ObjectPath, mode: Any) -> bool:
     return True
 
 
-def _change(path: ObjectPath, act: Callable[[ObjectStore], object]) -> None:
+def _change(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
     """A request that changes something."""
     try:
-        call(path, act)
+        return call(path, act)
     finally:
         forget_listings()
 
 
-def _put(path: ObjectPath, body: bytes | Path, mode: Any, writer: str, modified_ns: int | None = None) -> None:
+def _put(path: ObjectPath, body: bytes | Path, mode: Any, writer: str, modified_ns: int | None = None) -> str:
+    """Write an object; its ETag."""
     attributes = {_WRITER: writer} if modified_ns is None else {_WRITER: writer, _MODIFIED: str(modified_ns)}
-    _change(path, lambda store: store.put(path.key, body, mode=mode, attributes=attributes, use_multipart=False))
+
+    def act(store: ObjectStore) -> str:
+        return store.put(path.key, body, mode=mode, attributes=attributes, use_multipart=False)["e_tag"] or ""
+
+    return _change(path, act)
 
 
 def _attempts(path: ObjectPath) -> Iterator[None]:
@@ -400,25 +438,24 @@ def _attempts(path: ObjectPath) -> Iterator[None]:
     raise give_up(path, TimeoutError("the object changed before each write"))
 
 
-def _create(path: ObjectPath, body: bytes | Path, modified_ns: int | None = None) -> bool:
-    """Write an object unless it is there; True when this call wrote it."""
+def put_tagged(path: ObjectPath, body: bytes | Path, modified_ns: int | None = None) -> str | None:
+    """Write an object unless it is there; its ETag when this call wrote it, else None."""
     _check_conditions(path)
     mine = secrets.token_hex(8)
     for _ in _attempts(path):
         try:
-            _put(path, body, "create", mine, modified_ns)
+            return _put(path, body, "create", mine, modified_ns)
         except (AlreadyExistsError, PreconditionError):
             found = _look(path)
             if found is None:
                 continue  # removed since, or two requests met (409)
             if found.was_written_by(mine):
-                return True
+                return found.version.get("e_tag", "")
             if not found.is_empty:
-                return False
+                return None
             if _exchange(path, body, found, modified_ns):
-                return True
-            continue
-        return True
+                now = _look(path)
+                return "" if now is None else now.version.get("e_tag", "")
     raise AssertionError("the attempts end with an error")
 
 
@@ -435,6 +472,10 @@ def _exchange(path: ObjectPath, body: bytes | Path, there: _Found, modified_ns: 
             continue  # the store reported a conflict (409)
         return True
     raise AssertionError("the attempts end with an error")
+
+
+def _create(path: ObjectPath, body: bytes | Path, modified_ns: int | None = None) -> bool:
+    return put_tagged(path, body, modified_ns) is not None
 
 
 def put_if_absent(path: ObjectPath, data: bytes, *, modified_ns: int | None = None) -> bool:
@@ -482,6 +523,40 @@ def remove_tree(path: ObjectPath) -> None:
         keys = [one.key for one in _list(path)]
         if keys:
             _change(path, lambda store: store.delete(keys))
+
+
+def remove_names(folder: ObjectPath, names: Iterable[str]) -> None:
+    keys = [(folder / name).key for name in names]
+    if keys:
+        _change(folder, lambda store: store.delete(keys))
+
+
+def store_time(folder: ObjectPath) -> float:
+    probe = folder / f".{secrets.token_hex(8)}.clock"
+    try:
+        call(probe, lambda store: store.put(probe.key, b"?"))
+        found = _look(probe)
+        assert found is not None, "it was written"
+        return found.modified_ns / 1e9
+    finally:
+        with contextlib.suppress(OSError):
+            remove(probe)
+
+
+def upload(source: Path, target: ObjectPath) -> None:
+    """Write the bytes of a local file to an object that nobody else writes."""
+    call(target, lambda store: store.put(target.key, source))
+
+
+def download(source: ObjectPath, target: Path) -> None:
+    """Write the bytes of an object to a local file. Raises FileNotFoundError."""
+
+    def fill(store: ObjectStore) -> None:
+        with open(target, "wb") as handle:
+            for chunk in store.get(source.key).stream(_CHUNK_BYTES):
+                handle.write(chunk)
+
+    call(source, fill)
 
 
 # Moving
@@ -599,13 +674,7 @@ def _downloaded(source: Path) -> Iterator[Path]:
     assert isinstance(source, ObjectPath)
     with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
         copy = Path(folder, "copy")
-
-        def fill(store: ObjectStore) -> None:
-            with open(copy, "wb") as handle:
-                for chunk in store.get(source.key).stream(_CHUNK_BYTES):
-                    handle.write(chunk)
-
-        call(source, fill)
+        download(source, copy)
         yield copy
 
 
