@@ -4,12 +4,17 @@ them is named by the module it belongs to."""
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tidegate.core import storage
+
+if TYPE_CHECKING:
+    from tidegate.core.storage.mirror import Mirror
 
 _LONGEST_FILE_NAME = 200
 """A file system allows 255 bytes, and suffixes and the hidden name of a file being written come on top."""
@@ -22,7 +27,15 @@ class _Below:
         self._name = name
 
     def __get__(self, paths: PipelinePaths, _owner: object) -> Path:
-        return paths.state / self._name
+        return paths.fresh_state / self._name
+
+
+class _Shared(_Below):
+    """The same for what others than the holder of the lease write: on an object store it is not in the working
+    copy."""
+
+    def __get__(self, paths: PipelinePaths, _owner: object) -> Path:
+        return (paths.state if paths.mirror is None else paths.mirror.remote) / self._name
 
 
 class _Named:
@@ -32,7 +45,7 @@ class _Named:
         self._pattern = pattern
 
     def __get__(self, paths: PipelinePaths, _owner: object) -> Callable[[str], Path]:
-        return lambda name: paths.state / self._pattern.format(self._encode(name))
+        return lambda name: paths.fresh_state / self._pattern.format(self._encode(name))
 
     def _encode(self, name: str) -> str:
         return name
@@ -58,6 +71,26 @@ class PipelinePaths:
     """Which of the pipeline's queries ``checkpoint`` and ``birth`` are of; None: the newest one that was begun."""
     lease_folder: Path | None = None
     """The pipeline's own lease folder, for a side job; None: below ``state``."""
+    mirror: Mirror | None = None
+    """Of a state on an object store, whose working copy on this machine ``state`` is."""
+
+    @property
+    def fresh_state(self) -> Path:
+        """``state``, brought up to date when nothing on this machine works with it."""
+        if self.mirror is not None:
+            self.mirror.refresh()
+        return self.state
+
+    @property
+    def state_name(self) -> str:
+        """The same on each machine: the folder, or on an object store the URI."""
+        if self.mirror is None:
+            return str(self.state)
+        return str(self.mirror.remote / self.state.relative_to(self.mirror.local))
+
+    def portable(self, path: Path, data: bytes) -> bytes:
+        """The bytes of a file of the state as any machine would have them."""
+        return data if self.mirror is None else self.mirror.portable(path, data)
 
     def beside(self, folder: str) -> PipelinePaths:
         """The paths of a side job, concurrent with the pipeline's runs. Its checkpoint, staging and manifests are in
@@ -93,7 +126,7 @@ class PipelinePaths:
     def query_folder(self) -> Path:
         """Where the query has its checkpoint and its birth record; the first one has them in the state folder."""
         number = self.newest_generation() if self.generation is None else self.generation
-        return self.queries / f"{number:06d}" if number else self.state
+        return self.queries / f"{number:06d}" if number else self.fresh_state
 
     retired = _Named("retired/{}.json")
     """The record that a query is over."""
@@ -179,10 +212,15 @@ class PipelinePaths:
     @property
     def lease(self) -> Path:
         """Folder of the lease's tokens."""
-        return self.state / "lease" if self.lease_folder is None else self.lease_folder
+        return self._lease if self.lease_folder is None else self.lease_folder
 
-    refused = _Below("refused.json")
-    """The last run that found the lease taken."""
+    _lease = _Shared("lease")
+
+    @property
+    def refused(self) -> Path:
+        """The last run that found the lease taken; on an object store the holder sees it in its own folder."""
+        return (self.state if self.mirror is None else self._lease) / "refused.json"
+
     backfills = _Below("backfills")
     """The state of backfills: a folder for each, and one in it for each interval."""
     replays = _Below("replays")
@@ -193,10 +231,13 @@ class PipelinePaths:
     """The report of one run."""
     progress = _OfRun("runs/{}.progress.jsonl")
     """The progress events of one run's batches, a JSON object a line."""
-    untold = _Below("untold")
+    untold = _Shared("untold")
     """Runs whose outcome the tasks in Airflow have not reported yet."""
-    untold_run = _OfRun("untold/{}.json")
-    """The last report on a run whose tasks have begun."""
+
+    def untold_run(self, run_id: str) -> Path:
+        """The last report on a run whose tasks have begun."""
+        return self.untold / f"{encode_run_id(run_id)}.json"
+
     exchanges = _Below("orders")
     """Messages between runs and their Spark drivers: a folder per run."""
     exchange = _OfRun("orders/{}")
@@ -223,7 +264,7 @@ class PipelinePaths:
     @property
     def project_id(self) -> Path:
         """Distinguishes this project from others on the same brokers; one file for all pipelines."""
-        return self.state.parent / ".project.json"
+        return (self.state if self.mirror is None else self.mirror.remote).parent / ".project.json"
 
     sink = _OfRun("sinks/{}")
     """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
@@ -251,6 +292,12 @@ class PipelinePaths:
     """Backups: staging and data files moved away by a repair; late output of a query."""
     losses = _Below("accepted_losses.jsonl")
     """Losses that a person accepted, one JSON object a line."""
+
+
+def find_cache() -> Path:
+    """The folder for what this machine can do without: ``$XDG_CACHE_HOME``, or ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
 
 
 def encode_run_id(run_id: str) -> str:

@@ -128,7 +128,7 @@ def _take_over_offsets(context: RunContext, facts: Facts, birth: Birth) -> bool:
     if not any(has_offsets(context.paths.checkpoint, name) for name in starts):
         return False
     take_over_former(context.paths, facts.checkpoint, facts.files, starts, context.lease.check)
-    replace_birth(context.paths, replace(birth, state_folder=str(context.paths.state)))
+    replace_birth(context.paths, replace(birth, state_folder=context.paths.state_name))
     return True
 
 

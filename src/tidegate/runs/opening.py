@@ -73,7 +73,8 @@ def open_run(
     except TryAgainError:
         note_refused(paths, run_id)
         raise
-    note_admitted(paths, run_id)
+    if paths.mirror is None or paths.refused.name in lease.names:  # or a request is sent for nothing
+        note_admitted(paths, run_id)
     with contextlib.ExitStack() as on_error:
         on_error.callback(lease.release)
         paths = pin_paths(paths, lease)

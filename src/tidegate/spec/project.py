@@ -11,16 +11,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.paths import PipelinePaths
+from tidegate.core.paths import PipelinePaths, find_cache
 from tidegate.spec import errors
 from tidegate.spec.checks import check_alerts, check_settings
 from tidegate.spec.document import Document, Finding, KeyPath
 from tidegate.spec.environment import fill_from_environment
-from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
+from tidegate.spec.faults import SpecError
 from tidegate.spec.model import build_model
 from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectS3Spec, ProjectSpec
 from tidegate.spec.option_checks import check_client_options
-from tidegate.spec.source_checks import describe_unusable_path, describe_unusable_place, is_uri
+from tidegate.spec.source_checks import describe_unusable_path, describe_unusable_place
 from tidegate.spec.spark_settings import check_packages, check_spark_conf, parse_master
 from tidegate.spec.yaml_file import parse_document
 
@@ -101,12 +101,19 @@ class Project:
 
     def paths(self, name: str) -> PipelinePaths:
         """Every path of pipeline ``name``; its table's folder is where its spec says, if that can be read."""
+        state, mirror = self.state / name, None
+        if isinstance(state, storage.ObjectPath):
+            from tidegate.core.storage.mirror import mirror_of  # late: most projects do without
+
+            mirror = mirror_of(state, find_cache())
+            state = mirror.local
         return PipelinePaths(
             name=name,
             job=self.jobs / name,
             table=self.own_table(name) if (named := self._named_table(name)) is None else named,
             quarantine=self.quarantine / name,
-            state=self.state / name,
+            state=state,
+            mirror=mirror,
         )
 
 
@@ -183,10 +190,7 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> Iterator[
     folders: dict[str, Path] = {}
     for key in ("warehouse", "state", "quarantine"):
         value, shown = getattr(spec, key), document.show((key,))
-        if key == "state" and is_uri(value):
-            message = f"the path is a URI; the state is kept on a local file system: {shown}"
-            yield Finding((key,), message, f"write a path: {key}: data/{key}", STORAGE_NOT_SUPPORTED)
-        elif unusable := describe_unusable_place(value):
+        if unusable := describe_unusable_place(value):
             what, fix, code = unusable
             yield Finding((key,), f"the path {what}: {shown}", fix or f"write a path: {key}: data/{key}", code)
         else:

@@ -130,7 +130,7 @@ def new_birth(paths: PipelinePaths, spec: PipelineSpec, sources: dict[str, Start
     """Make a birth record with the current time."""
     born_at = datetime.now(UTC).isoformat()
     kept = {name: source.schema or "" for name, source in spec.file_sources.items() if source.is_kept}
-    return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state), kept)
+    return Birth(None, born_at, settings, sources, fingerprint(spec), paths.state_name, kept)
 
 
 def keep_schemas(paths: PipelinePaths, spec: PipelineSpec, schemas: dict[str, str]) -> None:

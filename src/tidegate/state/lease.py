@@ -15,6 +15,8 @@ When a holder is replaced:
   machine id) was restarted since, and the state folder is on a local disk;
 - **of the same boot**, but suspended or in another container: when it was silent for as long as it had announced, by
   the clock that runs since boot, which cannot be set;
+- **with a state on an object store, on any other machine**: when it was silent for that long by the clock of the store,
+  which has the times of its last heartbeat and of an object that the contender writes;
 - **any other** (another machine, also one to which this one exports its disk, or a container of an earlier boot):
   clocks of two machines may differ by any amount, in either direction. So when they say that the holder has been silent
   for too long, the contender waits, for as long as the holder had announced, by its own clock, and takes over if it
@@ -36,13 +38,15 @@ import secrets
 import sys
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, cast
 
 from tidegate.core import storage
-from tidegate.core.errors import TryAgainError
+from tidegate.core.errors import TryAgainError, on_failure
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.process.machine import (
     ProcessRecord,
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")
 _STALE_LEFTOVER_SECONDS = 86400.0
+_NAMES_AT_MOST = 20
 _BEYOND_DOUBT_SECONDS = 86400.0
 """Silence by the clocks of two machines that no wrong time zone explains."""
 _LOOK_AGAIN_SECONDS = 0.01
@@ -150,6 +155,12 @@ class Lease:
         self.expires_after_seconds = float(record["expires_after_seconds"])
         self.left_by: Holder | None = None
         """The holder that this one took over from, when that had died or was silent for too long."""
+        self._began = float(record["beat_since_boot"])
+        self.has_copy = False
+        """Whether it has the working copy of a state on an object store."""
+        self.names: frozenset[str] = frozenset()
+        """What was in its folder when it was acquired."""
+        self._has_state = False
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -157,7 +168,8 @@ class Lease:
         self._thread.start()
 
     def is_current(self) -> bool:
-        """Whether this process may still write: reads the folder afresh; False after park and release too."""
+        """Whether this process may still write: reads the folder afresh; False after park and release too. Of a state
+        on an object store, what was written so far is there then."""
         return not self._done.is_set() and is_current_token(self.paths, self.token)
 
     def check(self) -> None:
@@ -195,9 +207,40 @@ class Lease:
             if self._done.is_set():
                 return
             self._done.set()
-            if _is_highest(self.paths, self.token):
+            if self._leave_copy() if self.has_copy else _is_highest(self.paths, self.token):
                 self._write_state(state)
         self._thread.join(timeout=1.0)
+
+    def take_copy(self, *, fences: bool) -> None:
+        """Of a state on an object store, bring the working copy of this machine up to date. ``fences``: the former
+        holder may still be running. Raises TryAgainError LEASE_LOST."""
+        if self.paths.mirror is None:
+            return
+        from tidegate.core.storage.mirror import OvertakenError
+
+        try:
+            is_current = partial(_is_highest, self.paths, self.token)
+            self.paths.mirror.hold(self.token, is_current, since=self._began, fences=fences)
+        except OvertakenError:
+            raise _lost(self.paths, self.token) from None
+        self.has_copy = True
+
+    def check_copy(self) -> None:
+        """Raise TryAgainError LEASE_LOST when another process of this machine has the working copy."""
+        assert self.paths.mirror is not None, "it has a copy"
+        if not self.paths.mirror.is_of(self.token):
+            raise _lost(self.paths, self.token)
+
+    def _leave_copy(self) -> bool:
+        """Leave the state to the next holder; False when there is one already."""
+        from tidegate.core.storage.mirror import OvertakenError
+
+        assert self.paths.mirror is not None, "it has a copy"
+        try:
+            self.paths.mirror.let_go(self.token)
+        except OvertakenError:
+            return False
+        return True
 
     def _renew(self) -> None:
         while not self._done.wait(self.expires_after_seconds / 6):
@@ -218,7 +261,11 @@ class Lease:
         return True
 
     def _write_state(self, state: _Beat) -> None:
-        storage.replace(_state_path(self.paths.lease, self.number), storage.dump_json({**read_clock(), **state}))
+        path, data = _state_path(self.paths.lease, self.number), storage.dump_json({**read_clock(), **state})
+        # The first is a request less on an object store.
+        if self._has_state or not storage.put_if_absent(path, data):
+            storage.replace(path, data)
+        self._has_state = True
 
 
 def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_seconds: float) -> Lease:
@@ -238,8 +285,10 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
 
 def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seconds: float) -> Lease:
     folder = paths.lease
+    if paths.mirror is not None:
+        paths.mirror.trust()
     while True:
-        found = _read_highest(folder)
+        found = _read_highest(folder, with_released=False)
         if found is not None:
             resumes = found.state == "parked" and found.record.get("run_id") == run_id
             if found.state == "held" and _may_be_own_remains(found.record, run_id) and not _renews(paths, found):
@@ -271,22 +320,34 @@ def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seco
         }
         if not storage.put_if_absent(_token_path(folder, number), storage.dump_json(record)):
             continue
-        if _highest_number(folder) != number:
+        names = storage.list_names(folder)
+        if _highest_number(names) != number:
             # Suspended between reading and creating, while this very token was created, lost and removed.
             storage.remove(_token_path(folder, number))
             continue
-        _clean(folder, number)
+        _clean(folder, names, number)
         lease = Lease(paths, record)
+        lease.names = frozenset(names)
         if found is not None and found.state in ("dead", "expired"):
             lease.left_by = Holder.from_record(found.record)
+        with on_failure(lease.release):
+            lease.take_copy(fences=found is None or lease.left_by is not None)
         return lease
 
 
 def is_current_token(paths: PipelinePaths, token: str) -> bool:
     """Whether ``token`` is the lease and is held; for the Spark driver, which works under another process's lease."""
+    if paths.mirror is not None:
+        from tidegate.core.storage.mirror import OvertakenError
+
+        try:
+            paths.mirror.check(token)
+        except OvertakenError:
+            return False
+        return True
     if not _is_highest(paths, token):
         return False
-    return _read_state(paths.lease, _number(token)).get("state", "held") == "held"
+    return _read_state(paths.lease, _number(token))[0].get("state", "held") == "held"
 
 
 def check_token(paths: PipelinePaths, token: str) -> None:
@@ -325,18 +386,25 @@ class _Found:
     """The values that a heartbeat changes."""
 
 
-def _read_highest(folder: Path) -> _Found | None:
-    while (number := _highest_number(folder)) is not None:
+def _read_highest(folder: Path, *, with_released: bool = True) -> _Found | None:
+    """The highest token; one that was released without its record, unless it is asked for."""
+    while (number := _highest_number(names := storage.list_names(folder))) is not None:
+        # Only an object store's listing is sure to be complete.
+        has_state = _state_path(folder, number).name in names or not storage.is_object(folder)
+        state, beaten_at = _read_state(folder, number) if has_state else (_Beat(), 0.0)
+        if state.get("state") == "released" and not with_released:
+            return _judge(folder, number, {}, state, 0.0, beaten_at)
         try:
             record, touched_at = _read_record(_token_path(folder, number))
         except FileNotFoundError:
             time.sleep(_LOOK_AGAIN_SECONDS)  # withdrawn or replaced between listing and reading
             continue
-        return _judge(folder, number, record, _read_state(folder, number), touched_at)
+        return _judge(folder, number, record, state, touched_at, beaten_at)
     return None
 
 
-def _judge(folder: Path, number: int, record: _Record, state: _Beat, touched_at: float) -> _Found:
+def _judge(folder: Path, number: int, record: _Record, state: _Beat, touched_at: float, beaten_at: float) -> _Found:
+    """``touched_at`` and ``beaten_at`` are the times of the token's file and of that of its last heartbeat."""
     beat: _Record = {**record, **state}
     beat_at = float(beat.get("beat_at", 0.0))
     same_clock = beat.get("boot_id") == read_boot_id() and "beat_since_boot" in beat
@@ -351,7 +419,11 @@ def _judge(folder: Path, number: int, record: _Record, state: _Beat, touched_at:
     stated: State = state.get("state", "held")
     limit = float(state.get("parked_seconds", 0.0) if stated == "parked" else record.get("expires_after_seconds", 60.0))
     in_doubt = False
-    if stated == "held" and is_dead(record, folder):
+    if stated in ("held", "parked") and not same_clock and isinstance(folder, storage.ObjectPath):
+        # By the clock of the store, which gives whole seconds: those of two machines are not asked.
+        last, same_clock = max(touched_at, beaten_at), True
+        silent = storage.store_time(folder) - last - 1.0
+    if stated == "held" and is_dead(record, None if isinstance(folder, storage.ObjectPath) else folder):
         stated = "dead"
     elif stated in ("held", "parked") and silent >= limit:
         in_doubt = stated == "held" and not same_clock and time.time() - last < _BEYOND_DOUBT_SECONDS
@@ -417,11 +489,11 @@ def _is_highest(paths: PipelinePaths, token: str) -> bool:
         record, _ = _read_record(_token_path(paths.lease, number))
     except FileNotFoundError:
         return False
-    return f"{number}-{record.get('nonce')}" == token and _highest_number(paths.lease) == number
+    return f"{number}-{record.get('nonce')}" == token and _highest_number(storage.list_names(paths.lease)) == number
 
 
-def _highest_number(folder: Path) -> int | None:
-    matches = (_TOKEN_FILE.match(name) for name in storage.list_names(folder))
+def _highest_number(names: Iterable[str]) -> int | None:
+    matches = map(_TOKEN_FILE.match, names)
     return max((int(match[1]) for match in matches if match and not match[2]), default=None)
 
 
@@ -431,10 +503,12 @@ def _read_record(path: Path) -> tuple[_Record, float]:
     return cast(_Record, value), touched_at
 
 
-def _read_state(folder: Path, number: int) -> _Beat:
+def _read_state(folder: Path, number: int) -> tuple[_Beat, float]:
+    """The last heartbeat, and the time stamp of its file."""
     with contextlib.suppress(FileNotFoundError):
-        return cast(_Beat, _read_object(_state_path(folder, number))[0])
-    return {}
+        value, beaten_at = _read_object(_state_path(folder, number))
+        return cast(_Beat, value), beaten_at
+    return {}, 0.0
 
 
 def _read_object(path: Path) -> tuple[object, float]:
@@ -446,14 +520,19 @@ def _read_object(path: Path) -> tuple[object, float]:
     return (value if isinstance(value, dict) else {}), stat.modified_ns / 1e9
 
 
-def _clean(folder: Path, highest: int) -> None:
+def _clean(folder: Path, names: Sequence[str], highest: int) -> None:
+    if storage.is_object(folder) and len(names) < _NAMES_AT_MOST:
+        return  # a request less: what counts is the highest
     oldest_leftover = time.time() - _STALE_LEFTOVER_SECONDS
-    for path in storage.list_folder(folder, "*"):
-        match = _TOKEN_FILE.match(path.name)
+    gone = []
+    for name in names:
+        match = _TOKEN_FILE.match(name)
         with contextlib.suppress(OSError):
             replaced = match is not None and int(match[1]) < highest
-            if replaced or (path.suffix == ".tmp" and storage.stat(path).modified_ns / 1e9 < oldest_leftover):
-                storage.remove(path)
+            if replaced or (name.endswith(".tmp") and storage.stat(folder / name).modified_ns / 1e9 < oldest_leftover):
+                gone.append(name)
+    with contextlib.suppress(OSError):
+        storage.remove_names(folder, gone)
 
 
 def _held(paths: PipelinePaths, found: _Found) -> TryAgainError:

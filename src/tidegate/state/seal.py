@@ -34,9 +34,10 @@ class CheckpointFiles:
     damaged: tuple[str, ...] = ()
 
 
-def look_at_files(checkpoint: Path, last_commit: int | None) -> CheckpointFiles:
+def look_at_files(paths: PipelinePaths, last_commit: int | None) -> CheckpointFiles:
     """Read every file of a checkpoint; of the state only checksum files, of versions that batches up to ``last_commit``
     left: a batch that is computed again writes its version again."""
+    checkpoint = paths.checkpoint
     digests: dict[str, str] = {}
     damaged: list[str] = []
     found = {str(path.relative_to(checkpoint)) for path in storage.list_tree(checkpoint)}
@@ -56,7 +57,7 @@ def look_at_files(checkpoint: Path, last_commit: int | None) -> CheckpointFiles:
         else:
             data = None
         if data is not None:
-            digests[path] = digest_of(data)
+            digests[path] = digest_of(paths.portable(checkpoint / path, data))
     return CheckpointFiles(digests, tuple(sorted(damaged)))
 
 
@@ -115,7 +116,7 @@ def allow_edits(
     """Let files be replaced: {path in the checkpoint: its new bytes}. Until the next batch either content fits."""
     allowed = {path: [digest] for path, digest in files.digests.items()}
     for path, data in edits.items():
-        allowed[path].append(digest_of(data))
+        allowed[path].append(digest_of(paths.portable(paths.checkpoint / path, data)))
     _write(paths, checkpoint, {}, allowed)
 
 

@@ -150,7 +150,7 @@ def test_faults_name_the_variable_and_the_nearest_one(tmp_path: Path) -> None:
         ),
         "environment variable TIDEGATE__STATE": (
             "state",
-            "the path is a URI; the state is kept on a local file system: '${TIDEGATE__STATE}'; "
+            "the path is a URI, and only s3://, gs://, az:// and local paths are supported: '${TIDEGATE__STATE}'; "
             "${TIDEGATE__STATE} is 's3a://bucket/state'",
             "write a path: state: data/state",
         ),

@@ -106,7 +106,7 @@ BAD_SPEC: 8 faults in tidegate.yaml
   tidegate.yaml:2: warehose: unknown key 'warehose'
       fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, s3, lease, airflow, ui, \
 maintenance, alerts
-  tidegate.yaml:3: state: the path is a URI; the state is kept on a local file system: 's3a://bucket/state'
+  tidegate.yaml:3: state: the path is a URI, and only s3://, gs://, az:// and local paths are supported: 's3a://bucket/state'
       fix: write a path: state: data/state
   tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set
       fix: export NOT_SET=..., or write ${NOT_SET:-default}
@@ -219,13 +219,24 @@ def test_tables_and_quarantine_may_be_on_an_object_store(tmp_path):
     assert project.table_at("../x") == tmp_path.parent / "x"
 
 
+def test_the_state_may_be_on_an_object_store(tmp_path, monkeypatch):
+    """Each machine has a working copy, apart from those of other projects; the lease is in the store itself."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paths = load(tmp_path, "version: 1\nstate: s3://lake/state\n").paths("orders")
+    other = load(tmp_path, "version: 1\nstate: s3://lake/other\n").paths("orders")
+    assert paths.state.is_relative_to(tmp_path / "cache") and other.state.is_relative_to(tmp_path / "cache")
+    assert paths.state != other.state
+    assert str(paths.lease) == "s3://lake/state/orders/lease"
+    assert paths.beside("backfills/b").lease == paths.lease
+    assert paths.state_name == "s3://lake/state/orders"
+
+
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
         ("warehouse: s3://", "1: warehouse: the path names no bucket: 's3://'"),
         ("warehouse: s3://b/a/../c", "1: warehouse: the path has `..` in it, which a store takes for a name"),
         ("warehouse: s3://b/x\nquarantine: s3://b/x/q", "2: quarantine: quarantine and warehouse are inside of one"),
-        ("state: s3://b/x", "1: state: the path is a URI; the state is kept on a local file system: 's3://b/x'"),
     ],
 )
 def test_a_path_of_a_store_that_cannot_be_used_is_refused(tmp_path, lines, fault):

@@ -49,8 +49,8 @@ class Clock(TypedDict):
     boot_id: str
 
 
-def is_dead(record: ProcessRecord, folder: Path) -> bool:
-    """Return whether the process that wrote ``record`` into ``folder`` is provably gone.
+def is_dead(record: ProcessRecord, folder: Path | None) -> bool:
+    """Return whether the process that wrote ``record`` into ``folder`` (None: to an object store) is provably gone.
 
     A process of this boot and pid namespace is looked up. One of another boot is gone when this machine wrote the
     record, by host name and machine id, and the folder is on a disk of its own: it was started again since. Either
@@ -62,7 +62,7 @@ def is_dead(record: ProcessRecord, folder: Path) -> bool:
         return False
     if record["boot_id"] != here["boot_id"]:
         is_ours = bool(here["machine_id"]) and all(record.get(key) == here[key] for key in ("host", "machine_id"))
-        return is_ours and is_local_disk(folder)
+        return is_ours and folder is not None and is_local_disk(folder)
     if any(record.get(key) != value for key, value in here.items()):
         return False  # another container on this machine: its pids mean nothing here
     return _is_gone(int(record["pid"]), record.get("pid_started"))

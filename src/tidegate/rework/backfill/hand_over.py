@@ -130,7 +130,7 @@ def plan_hand_over(
     birth = replace(
         born,
         sources={**before, **born.sources},
-        state_folder=str(paths.state),
+        state_folder=paths.state_name,
         replaces=key,
         rebuilt_up_to=last,
     )

@@ -77,7 +77,7 @@ def gather_facts(
         table=table,
         published=published,
         fingerprint=fingerprint(spec),
-        state_folder=str(paths.state),
+        state_folder=paths.state_name,
         table_folder=str(paths.table),
         foreign_files=[] if table is not None or log_fault is not None else _find_foreign(paths),
         keeps_state=_keeps_state(paths, checkpoint, birth, published),
@@ -140,7 +140,7 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
     checkpoint = facts.checkpoint
     if not checkpoint.exists or checkpoint.faults:
         return facts
-    files, seal = look_at_files(paths.checkpoint, checkpoint.last_commit), read_seal(paths, checkpoint.query_id)
+    files, seal = look_at_files(paths, checkpoint.last_commit), read_seal(paths, checkpoint.query_id)
     facts = replace(facts, files=files, seal=seal)
     batches = {checkpoint.last_commit, checkpoint.last_offset} - {None}
     try:

@@ -94,6 +94,8 @@ class LedgerFile:
         """
         with on_failure(self.close), self._writing(fenced=False):
             lease.check()
+            if self.paths.mirror is not None:
+                return  # the copy has one holder
             self._db.execute("CREATE TABLE IF NOT EXISTS fence (token TEXT NOT NULL)")
             if self._fence() != lease.token:
                 self._db.execute("DELETE FROM fence")
@@ -104,6 +106,9 @@ class LedgerFile:
         return None if row is None else str(row[0])
 
     def _check_fence(self, lease: Lease) -> None:
+        if self.paths.mirror is not None:
+            lease.check_copy()
+            return
         found = self._fence()
         if found != lease.token:
             holder = f"its ledger is written under token {found}: another run has taken over"

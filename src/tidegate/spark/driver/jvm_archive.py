@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tidegate.core import storage
 from tidegate.core.errors import on_failure
+from tidegate.core.paths import find_cache
 from tidegate.core.process.tree import bind_to_parent
 from tidegate.spark.driver.java import find_java_home
 from tidegate.spark.driver.jvm import driver_conf, jvm_options
@@ -59,9 +60,7 @@ def locate_archive() -> Path | None:
     for entry in sorted(os.scandir(spark_home / "jars"), key=lambda entry: entry.name):
         stat = entry.stat()
         digest.update(f"{entry.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    base = os.environ.get("XDG_CACHE_HOME")
-    cache = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
-    return cache / "tidegate" / f"spark-{digest.hexdigest()[:20]}.jsa"
+    return find_cache() / "tidegate" / f"spark-{digest.hexdigest()[:20]}.jsa"
 
 
 def find_archive() -> Path | None:
