@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.model.clock import STEPS
 from tests.model.edits import EDITS, edit
 from tests.model.foreign import TENDS
+from tests.model.on_store import put_on_store
 from tests.model.processes import Process, Stop
 from tests.model.unsynced import CUTS, Cut
 from tests.model.world import Shape, World, newest_version
@@ -75,6 +76,8 @@ class Pipeline(RuleBasedStateMachine):
 
     without: frozenset[str] = frozenset()
     """Rules that are left out."""
+    on_store = False
+    """Whether the state is on an object store, and each command on one of two machines."""
     begun: tuple[str, tuple[int, int]] | None = None
     """The last backfill."""
     replayed: tuple[str, Selection] | None = None
@@ -93,6 +96,8 @@ class Pipeline(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
         self.world = World(self.folder / "project", shape, self.patch, batch_size, on_critical)
+        if self.on_store:
+            put_on_store(self.world, self.patch)
         # So that a log of a few versions is compacted.
         self.patch.setattr("tidegate.rework.maintain.command.LOG_VERSIONS_AT_LEAST", 3)
         self.decision = "release" if decision else "discard"
