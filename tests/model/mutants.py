@@ -286,8 +286,8 @@ MUTANTS = (
         (
             Change(
                 "table/publish/replace.py",
-                "            storage.touch(path)  # VACUUM would remove an old file under the hidden",
-                "            pass  #",
+                "            storage.refresh_time(path)\n",
+                "            pass\n",
             ),
         ),
         test="tests/model/test_foreign.py::test_found",

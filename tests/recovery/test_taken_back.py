@@ -50,9 +50,13 @@ def see(keyed: Keyed) -> tuple[Any, Any]:
     return canonical(read_with_duckdb(table)), canonical(read_with_deltalake(table))
 
 
-@pytest.mark.parametrize("fails", ["first move", "last move", "commit"])
-def test_frozen_at_every_call_while_another_takes_it_back(tmp_path: Path, fails: Fails) -> None:
-    scenes = Scenes(tmp_path, "update")
+@pytest.mark.parametrize(
+    ("fails", "devices"),
+    [("first move", 1), ("last move", 1), ("commit", 1), ("commit", 0)],
+    ids=["first move", "last move", "commit", "commit, stored"],
+)
+def test_frozen_at_every_call_while_another_takes_it_back(tmp_path: Path, fails: Fails, lake: Path | None) -> None:
+    scenes = Scenes(tmp_path, "update", lake)
     for at in sweep(len(count_calls(scenes)[0]), 15):
         keyed = scenes.make(str(at))
 

@@ -107,7 +107,7 @@ from tidegate.core.storage.files import (
     unreadable_is_named,
     write_note,
 )
-from tidegate.core.storage.listed import listed_once, looks_are_cheap
+from tidegate.core.storage.listed import forget_listings, listed_once, looks_are_cheap
 from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
 from tidegate.core.storage.object_path import (
     SCHEMES,
@@ -135,6 +135,7 @@ __all__ = [
     "dump_json",
     "exists",
     "find_unwritable",
+    "forget_listings",
     "free_bytes",
     "has_name",
     "is_disk_full",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import hashlib
+import os
 import secrets
 import sys
 import tempfile
@@ -152,16 +153,20 @@ def exists(path: ObjectPath) -> bool:
 
 
 def digest(path: ObjectPath) -> str:
-    def ask(store: ObjectStore) -> str:
-        sha256 = hashlib.sha256()
-        for chunk in store.get(path.key).stream(_CHUNK_BYTES):
-            sha256.update(chunk)
-        return sha256.hexdigest()
+    sha256 = hashlib.sha256()
+    for chunk in _read_in_ranges(path):
+        sha256.update(chunk)
+    return sha256.hexdigest()
 
-    found = call(path, ask)
-    if found == hashlib.sha256().hexdigest():
+
+def _read_in_ranges(path: ObjectPath) -> Iterator[bytes]:
+    """The bytes of one version of an object, of which each request fetches a part: each has time enough on a slow
+    line."""
+    file = RangeFile(path, block_bytes=_CHUNK_BYTES)
+    if not file.size:
         raise _missing(path)
-    return found
+    while chunk := file.read(_CHUNK_BYTES):
+        yield chunk
 
 
 def is_same(first: Path, second: Path) -> bool:
@@ -172,9 +177,7 @@ def is_same(first: Path, second: Path) -> bool:
     if there is None or other is None:
         raise _missing(first if there is None else second)
     # A copy keeps the metadata. Equal bytes say nothing, since a file can be written again with the same rows.
-    if there.writer or other.writer:
-        return there.writer == other.writer
-    return there.version.get("e_tag") == other.version.get("e_tag") is not None
+    return there.writer == other.writer != ""
 
 
 def _digest(path: Path) -> str:
@@ -419,6 +422,14 @@ def _change(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
         forget_listings()
 
 
+def _overwrite(path: ObjectPath, act: Callable[[ObjectStore], object]) -> None:
+    """A request without a condition: a conflict (409) ends by itself."""
+    for _ in _attempts(path):
+        with contextlib.suppress(AlreadyExistsError, PreconditionError):
+            _change(path, act)
+            return
+
+
 def _put(path: ObjectPath, body: bytes | Path, mode: Any, writer: str, modified_ns: int | None = None) -> str:
     """Write an object; its ETag."""
     attributes = {_WRITER: writer} if modified_ns is None else {_WRITER: writer, _MODIFIED: str(modified_ns)}
@@ -549,14 +560,12 @@ def upload(source: Path, target: ObjectPath) -> None:
 
 
 def download(source: ObjectPath, target: Path) -> None:
-    """Write the bytes of an object to a local file. Raises FileNotFoundError."""
-
-    def fill(store: ObjectStore) -> None:
-        with open(target, "wb") as handle:
-            for chunk in store.get(source.key).stream(_CHUNK_BYTES):
-                handle.write(chunk)
-
-    call(source, fill)
+    """Write the bytes of an object to a local file, durably. Raises FileNotFoundError."""
+    with open(target, "wb") as handle:
+        for chunk in _read_in_ranges(source):
+            handle.write(chunk)
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 # Moving
@@ -605,10 +614,10 @@ def _copy_over(source: Path, target: Path) -> str:
         assert isinstance(target, ObjectPath)
         found = _digest(source)
         attributes = {_WRITER: secrets.token_hex(8)}
-        _change(target, lambda store: store.put(target.key, source, attributes=attributes))  # a large one in parts
+        _overwrite(target, lambda store: store.put(target.key, source, attributes=attributes))  # a large one in parts
         return found
     if isinstance(target, ObjectPath) and (source.scheme, source.bucket) == (target.scheme, target.bucket):
-        _change(target, lambda store: store.copy(source.key, target.key))
+        _overwrite(target, lambda store: store.copy(source.key, target.key))
         return ""
     with _downloaded(source) as copy:
         if isinstance(target, ObjectPath):
@@ -632,7 +641,7 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
             return True
         aside = _aside(target)
         check(_copy_over(source, aside))
-        _change(target, lambda store: store.copy(aside.key, target.key))
+        _overwrite(target, lambda store: store.copy(aside.key, target.key))
     except FileNotFoundError:
         if not _exists(target):
             raise
@@ -658,10 +667,20 @@ def link(source: Path, target: Path) -> None:
         is_taken = target.exists()
     try:
         if not is_taken:
+            if isinstance(source, ObjectPath):
+                _name_writer(source)
             _copy_over(source, target)
     except FileNotFoundError:
         if not _exists(target):
             raise
+
+
+def _name_writer(path: ObjectPath) -> None:
+    """Give an object of another program a writer's name, by which its copies are known; its bytes stay."""
+    found = _look(path)
+    if found is not None and not found.writer and not found.is_empty:
+        with _downloaded(path) as copy:
+            _exchange(path, copy, found)
 
 
 def clone(source: Path, target: Path) -> None:

@@ -72,7 +72,7 @@ _TEMPORARY = (408, 409, 425, 429)
 _OF_ONE_KEY = re.compile(r"request failed for key .*?: (.*) \(code: (\w+)\)")
 """The answer about one of the keys of a request to delete, which as a whole has succeeded."""
 
-_TEMPORARY_CODES = ("InternalError", "ServiceUnavailable", "SlowDown")
+_TEMPORARY_CODES = ("InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown")
 
 _BAD_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 
@@ -207,6 +207,9 @@ def _is_final(error: Exception) -> bool:
     if is_denied(error) or isinstance(error, NotSupportedError) or _BAD_CERTIFICATE.search(str(error)):
         return True
     status = _status_of(error)
+    code = _CODE.search(str(error))
+    if code is not None and code[1] in _TEMPORARY_CODES:
+        return False  # RequestTimeout has the status 400
     return status.startswith(("3", "4")) and int(status) not in _TEMPORARY
 
 

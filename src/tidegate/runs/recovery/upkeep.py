@@ -102,6 +102,7 @@ def find_replaced_files(
 ) -> Replaced:
     """The files of a table that nothing needs any more, as far as the log was not looked through before (or ``after``
     a version): of a bounded number of versions, none that a sink, a begun publish or ``keep_versions`` needs."""
+    storage.forget_listings()  # what is found here is removed for good
     table_path = paths.table if target == "table" else paths.quarantine
     up_to = state.version
     if target == "table":  # what versions brought that a sink has not had yet is still to be read

@@ -335,7 +335,7 @@ def _move_files(
     for file, target in zip(intent.files_to_add, targets, strict=True):
         check_lease(is_current, intent)
         source = staged_at(paths, file.source)
-        storage.place(source, target, partial(_check_copied, source, file, intent.pipeline))
+        storage.place(source, target, partial(_check_copied, source, file, intent, is_current))
     for target in targets:
         storage.remove_copies(target)
     folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
@@ -346,9 +346,13 @@ def _move_files(
         storage.sync_folder(folder)
 
 
-def _check_copied(source: Path, file: FileToAdd, pipeline: str, sha256: str) -> None:
-    if file.sha256 not in ("", sha256):
-        raise damaged(source, "copying it read other bytes than were written", pipeline)
+def _check_copied(
+    source: Path, file: FileToAdd, intent: PublishIntent, is_current: Callable[[], bool], sha256: str
+) -> None:
+    """Before a copied file gets its name: a process that was suspended while it copied may have been overtaken."""
+    if sha256 and file.sha256 not in ("", sha256):
+        raise damaged(source, "copying it read other bytes than were written", intent.pipeline)
+    check_lease(is_current, intent)
 
 
 def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:

@@ -71,9 +71,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     shown = [path for some in find_shown(table_path, intent.files_to_remove).values() for path in some]
     for path, (_, hidden) in zip(plain, renamed, strict=True):
         with contextlib.suppress(FileNotFoundError):  # hidden before: the log names it
-            storage.refresh_time(
-                path
-            )  # VACUUM would remove an old file under the hidden name, which is not in the log yet
+            storage.refresh_time(path)
         storage.link(path, table_path / hidden)
     storage.sync_folders(folders)
     check_lease(is_current, intent)
@@ -150,12 +148,12 @@ def find_shown(table_path: Path, files: Sequence[FileToRemove]) -> dict[str, lis
     hidden = {
         path: place for path, place in hidden.items() if not storage.exists(table_path / path) and storage.exists(place)
     }
-    plain: dict[storage.Stat, list[Path]] = {}
+    plain: dict[int, list[Path]] = {}
     for folder in {place.parent for place in hidden.values()}:
         for path in storage.list_folder(folder, "[!.]*.parquet"):
             with contextlib.suppress(FileNotFoundError):
-                plain.setdefault(storage.stat(path), []).append(path)
-    alike = {path: plain.get(storage.stat(place), []) for path, place in hidden.items()}
+                plain.setdefault(storage.stat(path).size_bytes, []).append(path)
+    alike = {path: plain.get(storage.stat(place).size_bytes, []) for path, place in hidden.items()}
     return {path: [one for one in some if storage.is_same(one, hidden[path])] for path, some in alike.items()}
 
 
@@ -175,15 +173,14 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
     for file, new in renamed:
         # Never two plain names at a time: readers without a log would count the rows twice.
         check_lease()
-        storage.refresh_time(
-            table_path / file.path
-        )  # VACUUM would remove an old file under a name that is not in the log yet
+        storage.refresh_time(table_path / file.path)
         hidden = table_path / file.path
         names = storage.list_folder(hidden.parent, "[!.]*.parquet")
         plain = [path for path in names if storage.is_same(path, hidden)]
-        for extra in plain[1:]:
+        is_renamed = bool(plain) and not storage.is_object(table_path)  # a store has no rename
+        for extra in plain[1 if is_renamed else 0 :]:
             storage.remove(extra)
-        if plain:
+        if is_renamed:
             storage.move(plain[0], table_path / new)
         else:
             storage.link(table_path / file.path, table_path / new)
