@@ -63,7 +63,6 @@ from tidegate.core.storage.faults import (
     path_is_named,
 )
 from tidegate.core.storage.files import (
-    Stat,
     UnreadableStateError,
     address,
     create,
@@ -108,7 +107,7 @@ from tidegate.core.storage.files import (
     write_note,
 )
 from tidegate.core.storage.listed import forget_listings, listed_once, looks_are_cheap
-from tidegate.core.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
+from tidegate.core.storage.moving import clone, link, move, place, put_back_taken, remove_copies, take_away
 from tidegate.core.storage.object_path import (
     SCHEMES,
     ObjectPath,
@@ -117,6 +116,7 @@ from tidegate.core.storage.object_path import (
     normalise,
     parse_path,
 )
+from tidegate.core.storage.shared import COPY_SUFFIX, Stat
 
 __all__ = [
     "CA_VARIABLE",

@@ -16,22 +16,14 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tidegate.core.errors import DisagreementError, on_failure
+from tidegate.core.storage.dispatch import operation
 from tidegate.core.storage.faults import explain_link, path_is_named
-from tidegate.core.storage.object_path import operation
-
-
-@dataclass(frozen=True)
-class Stat:
-    """What the metadata of a file says."""
-
-    size_bytes: int
-    modified_ns: int
-    """When it was last written, by the clock of the storage, in nanoseconds since 1970 UTC."""
+from tidegate.core.storage.shared import Stat
 
 
 @operation

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidegate.core.errors import on_failure
+from tidegate.core.storage.dispatch import operation
 from tidegate.core.storage.faults import explain_link, path_is_named
 from tidegate.core.storage.files import (
     discard,
@@ -23,11 +24,7 @@ from tidegate.core.storage.files import (
     sync_file,
     sync_folder,
 )
-from tidegate.core.storage.object_path import operation
-
-COPY_SUFFIX = ".incoming"
-"""How the name of a copy that is being made ends. It starts with a dot: neither ``*.parquet`` globs nor Spark's listing
-see it."""
+from tidegate.core.storage.shared import COPY_SUFFIX
 
 _CHUNK_BYTES = 1 << 20
 

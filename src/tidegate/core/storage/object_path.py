@@ -1,23 +1,15 @@
-"""Paths of object stores, and which implementation of a port function a path calls for."""
+"""Paths of object stores."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
 from pathlib import Path, PosixPath
-from typing import NoReturn, ParamSpec, TypeVar
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from typing import NoReturn
 
 SCHEMES = ("s3", "gs", "az")
 """Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage."""
 
 _BEGINS = tuple(f"{scheme}://" for scheme in SCHEMES)
-
-OPERATIONS: dict[str, Callable[..., object]] = {}
-"""The functions of the port by name, as they are on a file system."""
 
 
 class ObjectPath(PosixPath):
@@ -106,22 +98,3 @@ def normalise(path: Path) -> Path:
 def is_object(path: object) -> bool:
     """Return whether a path is one of an object store."""
     return isinstance(path, ObjectPath)
-
-
-def operation(act: Callable[P, R]) -> Callable[P, R]:
-    """Make ``act`` a function of the port: with a path of an object store, the function of its name in
-    :mod:`tidegate.core.storage.objects` is called instead."""
-    name = act.__name__
-    OPERATIONS[name] = act
-
-    @functools.wraps(act)
-    def choose(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not any(isinstance(one, ObjectPath) for one in args):
-            return act(*args, **kwargs)
-        # Imported late: it brings the client of object stores, which a project on local disks does without.
-        from tidegate.core.storage import objects
-
-        chosen: Callable[P, R] = getattr(objects, name)
-        return chosen(*args, **kwargs)
-
-    return choose

@@ -29,11 +29,10 @@ from obstore.exceptions import BaseError as AnyStoreError
 
 from tidegate.core.storage.access import patience_seconds
 from tidegate.core.storage.faults import StoreError
-from tidegate.core.storage.files import Stat
 from tidegate.core.storage.listed import forget_listings, listing_of
-from tidegate.core.storage.moving import COPY_SUFFIX
-from tidegate.core.storage.object_path import OPERATIONS, ObjectPath
+from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.range_file import RangeFile
+from tidegate.core.storage.shared import COPY_SUFFIX, OPERATIONS, Stat
 from tidegate.core.storage.stores import (
     call,
     give_up,
