@@ -263,7 +263,7 @@ class Lease:
     def _write_state(self, state: _Beat) -> None:
         path, data = _state_path(self.paths.lease, self.number), storage.dump_json({**read_clock(), **state})
         # The first is a request less on an object store.
-        if self._has_state or not storage.put_if_absent(path, data):
+        if self._has_state or not storage.is_object(path) or not storage.put_if_absent(path, data):
             storage.replace(path, data)
         self._has_state = True
 
