@@ -217,9 +217,9 @@ def test_line_breaks_that_json_does_not_know_are_part_of_a_value(tmp_path: Path)
     assert read_commit_metadata(table, 1)["tidegate.reason"] == BREAKS
     owed = [file.partition for delivery in list_deliveries(table, -1, 1) for file in delivery.files]
     assert owed == [{"k": BREAKS}, {"k": BREAKS}]
-    assert torn_versions(table) == []
+    assert torn_versions(table) == {}
     (table / "_delta_log" / f"{1:020d}.json").write_text("{")
-    assert torn_versions(table) == [1]
+    assert [*torn_versions(table)] == [1]
     compact = read_snapshot(table, 0)
     assert [file.partition for file in compact.files()] == [{"k": BREAKS}]
 

@@ -34,6 +34,7 @@ from tidegate.state.published import Published, read_published, read_retired, wr
 from tidegate.state.seal import read_seal
 from tidegate.state.topics import Positions
 from tidegate.table.log.commit import drop_late_commits
+from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import TableState, holds_batch, read_table_state
 from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents
 from tidegate.table.publish.publish import heal_log
@@ -53,7 +54,8 @@ def recover(
     """
     finished = [] if finished is None else finished
     # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
-    for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions):
+    logs = (paths.table / LOG_FOLDER, paths.quarantine / LOG_FOLDER)
+    for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions, *logs):
         storage.put_back_taken(folder)
     try:
         return _recover(project, paths, spec, lease, finished)

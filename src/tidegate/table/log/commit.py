@@ -34,9 +34,9 @@ from tidegate.table.log.files import (
     compactions_of,
     list_names,
     list_versions,
+    parse_actions,
     path_in_log,
     path_on_disk,
-    read_actions,
 )
 from tidegate.table.log.snapshot import SHA256, LogHead, Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log, read_log_head
@@ -74,11 +74,12 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
     the time: the table was not created yet, or had been moved to a backup.
 
     Such commits name files that do not exist (retiring the query moved them away), in a log that does not record that
-    the query is retired. Their commit files are moved to ``aside``.
+    the query is retired. Copies of their commit files are in ``aside`` then.
     """
     while versions := list_versions(table_path):
         try:
-            actions = read_actions(table_path, versions[-1])
+            data = storage.read(table_path / LOG_FOLDER / commit_name(versions[-1]))
+            actions = parse_actions(data)
         except (OSError, ValueError) as error:
             if storage.is_failure(error):
                 raise
@@ -89,8 +90,14 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
         if is_known or not writers & set(retired) or all(storage.exists(table_path / file) for file in files):
             return
         check_lease()
-        name = commit_name(versions[-1])
-        storage.move(table_path / LOG_FOLDER / name, aside / name)
+        withdraw(table_path, versions[-1], data, aside / commit_name(versions[-1]))
+
+
+def withdraw(table_path: Path, version: int, data: bytes, copy: Path) -> None:
+    """Take the newest version out of the log, unless its file holds anything but ``data`` by now; ``copy`` holds it
+    then. A process that was suspended before this call leaves alone what another one has committed in the meantime."""
+    storage.replace(copy, data)
+    storage.take_away(table_path / LOG_FOLDER / commit_name(version), data)
 
 
 SET_ASIDE = "tidegate.set_aside"

@@ -181,7 +181,12 @@ def parse_line(line: bytes) -> Action:
 
 def read_actions(table_path: Path, version: int) -> list[Action]:
     """The actions of one version. Raises FileNotFoundError, or ValueError for a torn file."""
-    return list(map(parse_line, split_lines(storage.read(table_path / LOG_FOLDER / commit_name(version)))))
+    return parse_actions(storage.read(table_path / LOG_FOLDER / commit_name(version)))
+
+
+def parse_actions(data: bytes) -> list[Action]:
+    """The actions of a commit file. Raises ValueError for a torn one."""
+    return list(map(parse_line, split_lines(data)))
 
 
 def read_actions_but_files(table_path: Path, version: int) -> list[Action]:
@@ -196,15 +201,17 @@ def is_of_file(line: bytes) -> bool:
     return line.startswith((b'{"add":', b'{"remove":'))
 
 
-def torn_versions(table_path: Path) -> list[int]:
-    """The versions whose commit file is not complete JSON lines. Reads every file of the log."""
-    torn = []
+def torn_versions(table_path: Path) -> dict[int, bytes]:
+    """The versions whose commit file is not complete JSON lines, with what is in it. Reads every file of the log."""
+    torn = {}
     for version in list_versions(table_path):
+        data = b""
         try:
-            if not read_actions(table_path, version):
+            data = storage.read(table_path / LOG_FOLDER / commit_name(version))
+            if not parse_actions(data):
                 raise ValueError("empty")
         except (ValueError, OSError) as error:
             if storage.is_failure(error):
                 raise
-            torn.append(version)
+            torn[version] = data
     return torn

@@ -250,7 +250,7 @@ def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
 def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
     """The error for a log that cannot be read. Only its newest version can be removed: its records are then read again
     from the source."""
-    torn, versions = torn_versions(table_path), list_versions(table_path)
+    torn, versions = [*torn_versions(table_path)], list_versions(table_path)
     if torn and torn == versions[-1:]:
         commit = table_path / LOG_FOLDER / commit_name(torn[0])
         return errors.TABLE_LOG_TORN(

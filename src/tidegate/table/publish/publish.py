@@ -22,7 +22,7 @@ from tidegate.core.words import count_of
 from tidegate.state.files import damaged
 from tidegate.state.published import read_retired
 from tidegate.table import errors
-from tidegate.table.log.commit import AlreadyCommittedError, Commit, RetiredError, commit_files, retired_mark, sync_log
+from tidegate.table.log.commit import AlreadyCommittedError, Commit, RetiredError, commit_files, retired_mark, sync_log, withdraw
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, torn_versions
 from tidegate.table.log.snapshot import read_snapshot
 from tidegate.table.log.state import DataFile, TableState, find_commit, first_line, list_data_files, read_table_state
@@ -406,15 +406,12 @@ def heal_log(table_path: Path, intents: Sequence[PublishIntent], check_lease: Ca
     Returns:
         The number of the version; None when hiding it would not help.
     """
-    versions = list_versions(table_path)
-    if not versions or torn_versions(table_path) != versions[-1:]:
-        return None
-    newest = versions[-1]
-    if not _is_continued(table_path, newest - 1, intents):
+    torn, newest = torn_versions(table_path), max(list_versions(table_path), default=-1)
+    if [*torn] != [newest] or not _is_continued(table_path, newest - 1, intents):
         return None
     check_lease()
-    log = table_path / LOG_FOLDER
-    storage.move(log / commit_name(newest), log / f".{commit_name(newest)}.{secrets.token_hex(4)}.torn")
+    copy = table_path / LOG_FOLDER / f".{commit_name(newest)}.{secrets.token_hex(4)}.torn"
+    withdraw(table_path, newest, torn[newest], copy)
     return newest
 
 
