@@ -348,6 +348,12 @@ def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
     return found
 
 
+def find_attempt(path: Path) -> str | None:
+    """The attempt that a manifest names; None for a tombstone, or nothing."""
+    value = storage.read_json(path)
+    return None if value is None else value.get("attempt")
+
+
 def read_all_manifests(folder: Path) -> dict[str, list[BatchManifest]]:
     """The manifests of every query that has some."""
     found = {query.name: read_manifests(folder, query.name) for query in storage.list_folders(folder)}

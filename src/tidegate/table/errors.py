@@ -129,6 +129,16 @@ TABLE_BEHIND = Condition(
     "`tidegate repair {name} --dry-run` shows the choices",
 )
 
+COPY_PUBLISHED = Condition(
+    "STATE_BEHIND",
+    DisagreementError,
+    "the table, at version {version}, holds batch {batch} of query {query}, by run {run_id}, with other rows than are "
+    "staged here: a copy of the state folder is in use elsewhere",
+    next_run=UNTIL_FIXED,
+    fix="let runs use one copy of the state folder only; then here: restore the state folder from the same time as the "
+    "table, or `tidegate repair {name}`; `tidegate repair {name} --dry-run` shows the choices",
+)
+
 STAGED_FILES_LOST = Condition(
     "STAGED_FILES_LOST",
     DisagreementError,

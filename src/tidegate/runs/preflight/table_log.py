@@ -41,7 +41,7 @@ from tidegate.table.log.state import (
     read_table_state,
     walk_back,
 )
-from tidegate.table.publish.intent import COMPANION, pending_intents
+from tidegate.table.publish.intent import ATTEMPT, COMPANION, pending_intents
 from tidegate.table.publish.plan import REWORK
 
 _QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -164,8 +164,9 @@ def look_later(
         if number <= noted or info is None:
             break
         increment = increment_of(info)
-        if increment is not None and increment[0] not in known | begun:
-            if _is_known(paths, *increment, published, manifests):
+        if increment is not None and increment[0] not in known:
+            is_copy = _is_of_copy(*increment, info.get(ATTEMPT), manifests)
+            if not is_copy and (increment[0] in begun or _is_known(paths, *increment, published, manifests)):
                 known.add(increment[0])  # so are its batches before that
             else:
                 read, back_to, is_below = f"batch {increment[1]} of query {increment[0]}", None, can_go_back
@@ -203,6 +204,14 @@ def _is_known(
     noted = published.batch_id if published is not None and published.query_id == query_id else -1
     staged = [manifest.batch_id for manifest in manifests.get(query_id, ())]
     return batch_id <= max([noted, *staged]) or is_in_ledger(paths, query_id, batch_id)
+
+
+def _is_of_copy(
+    query_id: str, batch_id: int, attempt: str | None, manifests: Mapping[str, Sequence[BatchManifest]]
+) -> bool:
+    """Return whether a version has a batch as a copy of the state staged it, and not as it is staged here."""
+    staged = {one.attempt for one in manifests.get(query_id, ()) if one.batch_id == batch_id}
+    return attempt is not None and bool(staged) and attempt not in staged
 
 
 def is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:

@@ -24,6 +24,9 @@ REPLACES = "tidegate.replaces"
 """In the commit that begins a new query (:class:`HandOver`): JSON [query id, batch], where the previous query ended.
 The commit is the new query's increment, and replaces all earlier ones, which were read again."""
 
+ATTEMPT = "tidegate.attempt"
+"""In a commit of an increment: the attempt that staged its last batch, another one for each copy of the state."""
+
 COMPANION = "tidegate.companion"
 """In a commit of a side job: JSON [id, part] of the version of quarantine that was committed with it."""
 

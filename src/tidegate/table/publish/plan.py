@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidegate.state.manifest import BatchManifest, StagedFile
 from tidegate.table.log.snapshot import Replacement
 from tidegate.table.log.state import DataFile, TableState, digest_files
-from tidegate.table.publish.intent import REPLACES, FileToAdd, FileToRemove, PublishIntent, Target
+from tidegate.table.publish.intent import ATTEMPT, REPLACES, FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.quarantined import QUARANTINE_SCHEMA_JSON
 from tidegate.table.schema import fields_of, merge_schemas, partition_folder
 from tidegate.table.upsert.folded import Folded
@@ -80,7 +80,7 @@ def plan_publish(
         app_version=manifests[-1].batch_id,
         app_version_before=app_version_before,
         files_to_add=files,
-        custom_metadata=dict(custom_metadata or {}),
+        custom_metadata={ATTEMPT: manifests[-1].attempt, **(custom_metadata or {})},
     )
 
 

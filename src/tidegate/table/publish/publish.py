@@ -20,12 +20,29 @@ from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.state.files import damaged
+from tidegate.state.manifest import find_attempt
 from tidegate.state.published import read_retired
 from tidegate.table import errors
-from tidegate.table.log.commit import AlreadyCommittedError, Commit, RetiredError, commit_files, retired_mark, sync_log, withdraw
+from tidegate.table.log.commit import (
+    AlreadyCommittedError,
+    Commit,
+    RetiredError,
+    commit_files,
+    retired_mark,
+    sync_log,
+    withdraw,
+)
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, torn_versions
 from tidegate.table.log.snapshot import read_snapshot
-from tidegate.table.log.state import DataFile, TableState, find_commit, first_line, list_data_files, read_table_state
+from tidegate.table.log.state import (
+    DataFile,
+    TableState,
+    find_commit,
+    first_line,
+    list_data_files,
+    read_commit_metadata,
+    read_table_state,
+)
 from tidegate.table.publish.fit import (
     check_features,
     check_files,
@@ -35,11 +52,13 @@ from tidegate.table.publish.fit import (
     refuse_unknown_files,
 )
 from tidegate.table.publish.intent import (
+    ATTEMPT,
     COMPANION,
     FileToAdd,
     PublishIntent,
     check_lease,
     intent_path,
+    name_taken_back,
     pending_intents,
     staged_at,
 )
@@ -89,12 +108,15 @@ def finish_intent(
     Raises:
         TryAgainError: LEASE_LOST, DISK_FULL or COMMIT_FAILED (the intent stays); ROWS_OUT_OF_SIGHT when plain readers
             could not get the hidden files back (after a DisagreementError, ``status`` says so).
-        DisagreementError: Table and intent do not fit, or a staged file is damaged or missing; PUBLISHED_FILES_GONE,
-            after all is done, when another program has removed a file of the version.
+        DisagreementError: Table and intent do not fit, or a staged file is damaged or missing; STATE_BEHIND when a copy
+            of the state has published the batch; PUBLISHED_FILES_GONE, after all is done, when another program has
+            removed a file of the version.
     """
     try:
         return _finish(paths, intent, is_current, then)
     except Exception as error:  # a defect too: plain readers must not miss the hidden files until it is fixed
+        if getattr(error, "code", "") == "STATE_BEHIND":
+            _take_back(paths, intent, is_current)
         if not _replaces(intent) or not is_current() or getattr(error, "code", "") == "REPLACED_FILES_GONE":
             raise  # the next run abandons such a publish and shows these files to plain readers again
         if isinstance(error, OSError | TryAgainError):  # other errors would occur again
@@ -102,6 +124,16 @@ def finish_intent(
                 return _finish(paths, intent, is_current, then)
         _show_replaced(paths, intent, is_current, error)
         raise
+
+
+def _take_back(paths: PipelinePaths, intent: PublishIntent, is_current: Callable[[], bool]) -> None:
+    """Move the files of a batch that a copy of the state has published back into staging: plain readers would see its
+    rows twice."""
+    for file in intent.files_to_add:
+        target = intent.table_path(paths) / file.path
+        if storage.exists(target):
+            check_lease(is_current, intent)
+            storage.move(target, name_taken_back(paths, file.source))
 
 
 def _replaces(intent: PublishIntent) -> bool:
@@ -147,12 +179,12 @@ def _finish(
     """``is_whole`` is False for a companion."""
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
-    done = OVERTAKEN if _is_void(paths, intent, state) else _settled(table_path, intent, state)
+    done = OVERTAKEN if _is_void(paths, intent, state) else _settled(paths, intent, state)
     if done is not None and done.already:
         _settle_files(paths, intent, table_path, is_current)
     if done is None and is_outdated(paths, intent, table_path):
         # If a faster process has changed the files, its commit exists by now.
-        done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
+        done = _settled(paths, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
     if done is None:
         refuse_unknown_files(table_path, intent, state)
         check_features(intent, table_path, state)
@@ -170,7 +202,7 @@ def _finish(
             done = OVERTAKEN
         except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
             # If another process has committed, that explains a file in neither place (it was compacted since).
-            done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
+            done = _settled(paths, intent, read_table_state(table_path, (intent.app_id,)))
             if done is None and isinstance(error, TidegateError):
                 raise
             if done is None:
@@ -208,7 +240,7 @@ def find_hindrance(paths: PipelinePaths, intent: PublishIntent) -> DisagreementE
     table_path = intent.table_path(paths)
     try:
         state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
-        is_over = _is_void(paths, intent, state) or _settled(table_path, intent, state) is not None
+        is_over = _is_void(paths, intent, state) or _settled(paths, intent, state) is not None
         if is_over or is_outdated(paths, intent, table_path):
             return None
         refuse_unknown_files(table_path, intent, state)
@@ -262,8 +294,9 @@ def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | No
     return intent.app_version > min(by_log, read_retired(paths).get(intent.app_id, intent.app_version))
 
 
-def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) -> CommitResult | None:
+def _settled(paths: PipelinePaths, intent: PublishIntent, state: TableState | None) -> CommitResult | None:
     """The result when nothing is left to do, according to the log; None when the intent is still to be done."""
+    table_path = intent.table_path(paths)
     current = -1 if state is None else state.txns.get(intent.app_id, -1)
     if current < intent.app_version:
         if current == intent.app_version_before:
@@ -275,7 +308,26 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
         raise errors.TABLE_BEHIND(where=str(table_path), found=found, name=intent.pipeline)
     if state is not None:
         sync_log(table_path, state.version)  # the process that committed it may have been killed before that
-    return _result(intent, find_commit(table_path, intent.app_id, intent.app_version), already=True)
+    version = find_commit(table_path, intent.app_id, intent.app_version)
+    if version is not None:
+        _refuse_copy(paths, intent, table_path, version)
+    return _result(intent, version, already=True)
+
+
+def _refuse_copy(paths: PipelinePaths, intent: PublishIntent, table_path: Path, version: int) -> None:
+    """Raise DisagreementError STATE_BEHIND if ``version`` has the intent's last batch as another copy of the state
+    staged it. A batch has one manifest in a state, whichever of its runs plans and finishes its publish."""
+    info = read_commit_metadata(table_path, version)
+    staged = find_attempt(paths.manifest(intent.app_id, intent.app_version)) if ATTEMPT in info else None
+    if staged not in (None, info.get(ATTEMPT)):
+        raise errors.COPY_PUBLISHED(
+            where=str(table_path),
+            version=version,
+            batch=intent.app_version,
+            query=intent.app_id,
+            run_id=info.get("tidegate.run_id"),
+            name=intent.pipeline,
+        )
 
 
 def _settle_files(
