@@ -117,13 +117,21 @@ def finish_intent(
     except Exception as error:  # a defect too: plain readers must not miss the hidden files until it is fixed
         if getattr(error, "code", "") == "STATE_BEHIND":
             _take_back(paths, intent, is_current)
-        if not _replaces(intent) or not is_current() or getattr(error, "code", "") == "REPLACED_FILES_GONE":
+        if not _replaces(intent) or not _may_go_on(is_current) or getattr(error, "code", "") == "REPLACED_FILES_GONE":
             raise  # the next run abandons such a publish and shows these files to plain readers again
         if isinstance(error, OSError | TryAgainError):  # other errors would occur again
             with contextlib.suppress(Exception):
                 return _finish(paths, intent, is_current, then)
         _show_replaced(paths, intent, is_current, error)
         raise
+
+
+def _may_go_on(is_current: Callable[[], bool]) -> bool:
+    """Return whether the lease is still held, or cannot be looked at: then no step is made, but the error is named."""
+    try:
+        return is_current()
+    except (OSError, TidegateError):
+        return True
 
 
 def _take_back(paths: PipelinePaths, intent: PublishIntent, is_current: Callable[[], bool]) -> None:
@@ -156,9 +164,12 @@ def _show_replaced(
             state = read_table_state(one.table_path(paths), (one.app_id,))
             if (-1 if state is None else state.txns.get(one.app_id, -1)) == one.app_version_before:
                 show_again(paths, one, check)
-    missed = list[str]()
-    with contextlib.suppress(OSError, TidegateError):
+    try:
         missed = describe_missed_of(paths, intent)
+    except (OSError, TidegateError) as fault:
+        files = count_of(len(intent.files_to_remove), "file")
+        missed = [f"plain readers of {intent.table_path(paths)} may miss up to {files}"]
+        missed[0] += f" ({first_line(fault)}, so it is not known whether any was hidden)"
     if missed and not isinstance(error, DisagreementError):
         raise errors.ROWS_OUT_OF_SIGHT(
             where=str(intent.table_path(paths)),
