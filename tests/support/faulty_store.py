@@ -84,17 +84,29 @@ class FaultyStore:
         self._carry_out("copy", act, conditional=not overwrite)
 
 
-class UnsafeStore(FaultyStore):
-    """A store that ignores the conditions of writes."""
+UNSAFE = ("create", "exchange", "removed", "weak")
 
-    def __init__(self, ignores: str) -> None:
+
+class UnsafeStore(FaultyStore):
+    """A store that ignores a condition of writes (``create``, ``exchange``), or refuses one that holds: to create what
+    was ``removed``, as versitygw in a bucket with versions, or to exchange by its own ``weak`` ETags."""
+
+    def __init__(self, fault: str) -> None:
         super().__init__()
-        self.ignores = ignores
+        self.fault = fault
+        self.removed: set[str] = set()
 
     def put(self, path: str, file: Any, *, mode: Any = None, attributes: Any = None, use_multipart: Any = None) -> Any:
         kind = "create" if mode == "create" else "exchange"
-        chosen = None if mode is not None and kind == self.ignores else mode
+        if (mode == "create" and path in self.removed) or (isinstance(mode, dict) and self.fault == "weak"):
+            raise AlreadyExistsError("412 Precondition Failed: <Code>PreconditionFailed</Code>")
+        chosen = None if mode is not None and kind == self.fault else mode
         return super().put(path, file, mode=chosen, attributes=attributes, use_multipart=use_multipart)
+
+    def _delete(self, path: str) -> None:
+        super()._delete(path)
+        if self.fault == "removed":
+            self.removed.add(path)
 
 
 def seeded(seed: int, share: float) -> Callable[[str, int], str | None]:

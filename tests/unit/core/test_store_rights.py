@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from obstore.exceptions import GenericError, NotFoundError, PermissionDeniedError
 
-from tests.support.faulty_store import FaultyStore, UnsafeStore, use_store
+from tests.support.faulty_store import UNSAFE, FaultyStore, UnsafeStore, use_store
 from tidegate.core import storage
 from tidegate.core.storage import ObjectPath, access, objects
 
@@ -86,11 +86,11 @@ def test_a_key_that_may_not_be_deleted_is_not_asked_about_for_a_minute(store: Fa
     assert store.requests.count("delete") == 1
 
 
-@pytest.mark.parametrize("ignores", ["create", "exchange"])
+@pytest.mark.parametrize("fault", UNSAFE)
 def test_a_store_without_conditions_is_named_whatever_an_earlier_run_found(
-    monkeypatch: pytest.MonkeyPatch, ignores: str
+    monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    use_store(monkeypatch, UnsafeStore(ignores))
+    use_store(monkeypatch, UnsafeStore(fault))
     monkeypatch.setattr(objects, "_checked", {("s3", "bucket")})
     error = objects.find_missing_rights(FOLDER)
     assert error is not None

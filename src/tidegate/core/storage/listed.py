@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.core.storage.object_path import ObjectPath
+from tidegate.core.storage.shared import plain_tag
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -80,17 +81,18 @@ class Listing:
         """The objects of a complete listing."""
         return self.load() or {}
 
-    def read(self, key: str, get: Callable[[], bytes]) -> bytes:
-        """The bytes of an object, by ``get`` or from this machine's cache, which has those of the last block."""
+    def read(self, key: str, get: Callable[[], tuple[bytes, str]]) -> bytes:
+        """The bytes of an object, by ``get``, which gives their ETag too, or from this machine's cache, which has those
+        of the last block."""
         entry = self.entries.get(key)
         if entry is None or not entry.e_tag or entry.size > _KEPT_BYTES:
-            return get()
+            return get()[0]
         if self._kept is None:
             self._kept = self._read_cache()
         found = self._used.get(key) or self._kept.get(key)
         if found is None or found[0] != entry.e_tag:
-            data = get()
-            if len(data) != entry.size:  # replaced since it was listed
+            data, e_tag = get()
+            if plain_tag(e_tag) != plain_tag(entry.e_tag):  # replaced since it was listed
                 return data
             found = (entry.e_tag, data)
         self._used[key] = found

@@ -56,6 +56,12 @@ _CHUNK_BYTES = 8 << 20
 
 _WRITER, _MODIFIED = "writer", "modified"
 
+_COPIED_BYTES = 5 << 30
+"""The largest object that S3 copies; larger ones would have to be copied in parts, which the client cannot."""
+
+_CONFLICTS = 10
+"""After so many refusals of a write that nobody else could have met, a store does not report a conflict (409)."""
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -116,7 +122,12 @@ def read(path: ObjectPath) -> bytes:
         return _get(path)[0]
     if path.key not in listing.entries:
         raise _missing(path)
-    return listing.read(path.key, lambda: _get(path)[0])
+
+    def get() -> tuple[bytes, str]:
+        data, found = _get(path)
+        return data, found.version.get("e_tag", "")
+
+    return listing.read(path.key, get)
 
 
 def read_start(path: ObjectPath, at_most: int) -> bytes:
@@ -338,11 +349,12 @@ def _check_conditions(path: ObjectPath) -> None:
 
 
 def _try_conditions(probe: ObjectPath) -> None:
+    _overwrite(probe, lambda store: store.put(probe.key, b"0"))
+    remove(probe)
     first = _write_probe(probe, "create")
     if _is_accepted(probe, "create"):
         raise refuse_unsafe(probe, "created an object that was there already")
-    while _write_probe(probe, first.version).version == first.version:
-        pass  # the store reported a conflict
+    _write_probe(probe, first.version)
     if _is_accepted(probe, first.version):
         raise refuse_unsafe(probe, "replaced an object although it had changed")
 
@@ -398,10 +410,15 @@ def _try_and_remove(probe: ObjectPath) -> None:
 
 def _write_probe(probe: ObjectPath, mode: Any) -> _Found:
     """Write under a condition that holds; what is there then, whether or not the reply arrived."""
-    for _ in _attempts(probe):
+    for number, _ in enumerate(_attempts(probe)):
         _is_accepted(probe, mode)
-        if (found := _look(probe)) is not None:
+        if (found := _look(probe)) is not None and found.version != mode:
             return found
+        if number == _CONFLICTS:
+            what = (
+                "create an object that had been removed" if found is None else "replace an object that had not changed"
+            )
+            raise refuse_unsafe(probe, f"refused to {what}")
     raise AssertionError("the attempts end with an error")
 
 
@@ -638,6 +655,10 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
                 OPERATIONS["place"](copy, target, check)
             _remove(source)
             return True
+        if not isinstance(source, ObjectPath) and source.stat().st_size > _COPIED_BYTES and target.scheme == "s3":
+            raise StoreError(
+                refuse_for(target, f"{source} is larger than 5 GiB, and S3 copies no such object"), str(target)
+            )
         aside = _aside(target)
         check(_copy_over(source, aside))
         _overwrite(target, lambda store: store.copy(aside.key, target.key))

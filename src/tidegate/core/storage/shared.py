@@ -20,3 +20,9 @@ class Stat:
     size_bytes: int
     modified_ns: int
     """When it was last written, by the clock of the storage, in nanoseconds since 1970 UTC."""
+
+
+def plain_tag(e_tag: str) -> str:
+    """An ETag without quotes, which lists of Azure leave out, and without the mark of a weak one, which a proxy may add
+    to a strong one and with which no condition holds."""
+    return e_tag.removeprefix("W/").strip('"')

@@ -10,6 +10,7 @@ from obstore.exceptions import GenericError, PreconditionError
 
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
+from tidegate.core.storage.shared import plain_tag
 from tidegate.core.storage.stores import call, is_denied, list_objects
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ class StoredObject(NamedTuple):
     @classmethod
     def of(cls, meta: ObjectMeta) -> StoredObject:
         """From what a store says of an object."""
-        e_tag = meta["e_tag"] or ""
-        if not e_tag.startswith('"'):
-            e_tag = f'"{e_tag}"'  # lists of Azure leave the quotes out, which conditions need
+        e_tag = f'"{plain_tag(meta["e_tag"] or "")}"'
         try:  # there are 50,000 in a list: of most stores it is a number already
             number = int(e_tag[1:18], 16) & _LARGEST
         except ValueError:
