@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.recovery.conftest import sweep
-from tests.support.keyed import Keyed
+from tests.support.keyed import FakeLease, Keyed
 from tests.support.merge_scenes import AFTER, BATCHES, BEFORE, Scenes, count_calls, figures_of, row
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY
-from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill, split_devices
+from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill, split_devices, watch
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.runs.gate.increment import audit_increment, load_judged, plan_merge
@@ -173,6 +174,44 @@ def test_a_begun_publish_that_is_given_up(tmp_path: Path) -> None:
     assert not killed
     keyed.run("second")
     assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"])
+
+
+@pytest.mark.parametrize("devices", [1, 0], ids=["on disk", "stored"])
+def test_frozen_while_it_gives_up_a_publish(tmp_path: Path, lake: Path | None) -> None:
+    """The sleeper wakes after another process has brought the files back, and the next one has replaced them."""
+    scenes = Scenes(tmp_path, "update", lake)
+
+    def begin(name: str) -> Keyed:
+        keyed = scenes.make(name)
+        set_aside(plan_of(keyed, "given up"), keyed.paths.table, lambda: True)
+        return keyed
+
+    def give_up(keyed: Keyed, holds: Callable[[], bool] = lambda: True) -> None:
+        bring_back(keyed.paths.table, app_id="repair", check_lease=FakeLease(holds).check)
+
+    keyed = begin("counted")
+    with pytest.MonkeyPatch.context() as patch:
+        counted = StorageCalls(patch, -1, watch)
+        give_up(keyed)
+    calls = [at for at, name in enumerate(counted.names, 1) if name != "os.fsync"]
+    for at in (calls[number - 1] for number in sweep(len(calls), 6)):
+        keyed = begin(str(at))
+
+        def work(sleeper: Sleeper, keyed: Keyed = keyed) -> None:
+            give_up(keyed, lambda: not sleeper.is_overtaken)
+
+        sleeper = Sleeper(at, work, (TidegateError, OSError))
+        where = f"frozen at {at} ({sleeper.call})"
+        assert not sleeper.has_ended, where
+        sleeper.is_overtaken = True
+        give_up(keyed)
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(BEFORE), where
+        keyed.run("second")
+        before = visible_files(keyed)
+        sleeper.wake()
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"]), where
+        assert visible_files(keyed) == before, where
+        assert storage.list_tree(keyed.paths.table, f"*{storage.COPY_SUFFIX}") == [], where
 
 
 def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:

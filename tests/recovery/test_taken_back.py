@@ -1,10 +1,12 @@
-"""A publish that another process cannot finish, and takes back, while the one that began it is frozen at any of its
-storage calls: what it still does when it wakes changes nothing that a reader sees."""
+"""A publish that cannot be finished and is taken back, while the process that began it, or the one that takes it back,
+is frozen at any of its storage calls: what it still does when it wakes changes nothing that a reader sees."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,35 +16,49 @@ from tests.recovery.conftest import sweep
 from tests.support.keyed import Keyed
 from tests.support.merge_scenes import AFTER, BEFORE, Scenes, count_calls
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
-from tests.support.storage_calls import Sleeper, fail
+from tests.support.storage_calls import Sleeper, StorageCalls, fail, watch
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
+from tidegate.table.log.files import list_versions
+from tidegate.table.publish import publish
 
 Fails = Literal["first move", "last move", "commit"]
 
 
-def fail_to_publish(keyed: Keyed, run_id: str, fails: Fails) -> None:
-    """A run that cannot finish the publish: the disk answers with an error at one of its steps."""
-    rename, put, moves = os.rename, storage.put_if_absent, set[str]()
+def fail_to_publish(keyed: Keyed, run_id: str, fails: Fails, holds: Callable[[], bool] = lambda: True) -> None:
+    """A run that cannot finish the publish: the disk answers this thread with an error at one of its steps."""
+    rename, put, place, moves = os.rename, storage.put_if_absent, storage.place, set[str]()
+    thread = threading.get_ident()
+
+    def count(target: Path) -> None:
+        if threading.get_ident() == thread and fails != "commit":
+            moves.add(target.name)
+            if fails == "first move" or len(moves) > 4:
+                fail("rename")
 
     def move(source: Any, target: Any, **more: Any) -> None:
         name = Path(target).name
-        if Path(target).is_relative_to(keyed.paths.table) and name.startswith("part-") and fails != "commit":
-            moves.add(name)
-            if fails == "first move" or len(moves) > 4:
-                fail("rename")
+        if Path(target).is_relative_to(keyed.paths.table) and name.startswith("part-"):
+            count(Path(target))
         rename(source, target, **more)
 
+    def place_object(source: Path, target: Path, check: Callable[[str], None]) -> bool:
+        if storage.is_object(target):
+            count(target)
+        return place(source, target, check)
+
     def put_if_absent(path: Path, data: bytes) -> bool:
-        if fails == "commit" and path.parent.name == "_delta_log" and b"tidegate.run_id" in data:
+        is_mine = threading.get_ident() == thread and b"tidegate.run_id" in data
+        if is_mine and fails == "commit" and path.parent.name == "_delta_log":
             fail("link")
         return put(path, data)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rename", move)
         patch.setattr(storage, "put_if_absent", put_if_absent)
+        patch.setattr(storage, "place", place_object)
         with contextlib.suppress(TidegateError, OSError):
-            keyed.run(run_id)
+            keyed.run(run_id, holds)
 
 
 def see(keyed: Keyed) -> tuple[Any, Any]:
@@ -74,3 +90,45 @@ def test_frozen_at_every_call_while_another_takes_it_back(tmp_path: Path, fails:
         keyed.run("fourth")
         assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"]), f"frozen at {at}"
         assert keyed.leftovers() == [], f"frozen at {at}"
+
+
+def calls_that_take_back(scenes: Scenes, fails: Fails) -> list[int]:
+    """The numbers of the storage calls with which a run takes back a publish that fails; no syncs, which the next call
+    stands for."""
+    keyed = scenes.make("taken back")
+    real, begin = publish.show_again, list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        calls = StorageCalls(patch, -1, watch)
+        patch.setattr(publish, "show_again", lambda *given: [begin.append(calls.count + 1), real(*given)])
+        fail_to_publish(keyed, "second", fails)
+    assert see(keyed)[0] == canonical(BEFORE)
+    return [at for at in range(begin[0], calls.count + 1) if calls.names[at - 1] != "os.fsync"]
+
+
+@pytest.mark.parametrize(
+    ("fails", "devices"), [("first move", 1), ("first move", 0)], ids=["first move", "first move, stored"]
+)
+def test_frozen_while_it_takes_back(tmp_path: Path, fails: Fails, lake: Path | None) -> None:
+    scenes = Scenes(tmp_path, "update", lake)
+    calls = calls_that_take_back(scenes, fails)
+    for at in (calls[number - 1] for number in sweep(len(calls), 8)):
+        keyed = scenes.make(str(at))
+
+        def run(sleeper: Sleeper, keyed: Keyed = keyed) -> None:
+            fail_to_publish(keyed, "second", fails, lambda: not sleeper.is_overtaken)
+
+        sleeper = Sleeper(at, run, (TidegateError, OSError))
+        where = f"frozen at {at} ({sleeper.call})"
+        assert not sleeper.has_ended
+        sleeper.is_overtaken = True
+        keyed.run("third")
+        expected = canonical(AFTER["update"])
+        assert see(keyed) == (expected, expected), where
+        versions = list_versions(keyed.paths.table)
+        sleeper.wake()
+        assert see(keyed) == (expected, expected), where
+        keyed.run("fourth")
+        assert canonical(read_agreed(keyed.paths.table)) == expected, where
+        assert list_versions(keyed.paths.table) == versions, where
+        assert keyed.leftovers() == [], where
+        assert storage.list_tree(keyed.paths.table, f"*{storage.COPY_SUFFIX}") == [], where

@@ -62,7 +62,7 @@ from tidegate.table.publish.intent import (
     pending_intents,
     staged_at,
 )
-from tidegate.table.publish.replace import check_replaced, find_shown, list_hidden, set_aside, show_again
+from tidegate.table.publish.replace import check_replaced, list_hidden, set_aside, show_again, take_shown
 
 
 @dataclass(frozen=True)
@@ -348,8 +348,7 @@ def _settle_files(
     before the commit, and another process undid the publish for plain readers."""
     removed = () if intent.keeps_names else intent.files_to_remove
     old = [file.path for file in removed if storage.exists(table_path / file.path)]
-    shown = find_shown(table_path, removed).values()
-    old += [path.relative_to(table_path).as_posix() for some in shown for path in some]
+    old += [path.relative_to(table_path).as_posix() for path in take_shown(table_path, removed)]
     new = [file for file in intent.files_to_add if not storage.exists(table_path / file.path)]
     held = {file.path for file in list_data_files(table_path)} if old or new else set()
     new = [file for file in new if file.path in held and storage.exists(staged_at(paths, file.source))]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.core import storage
-from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError, on_failure
 from tidegate.core.paths import PipelinePaths
 from tidegate.core.words import count_of
 from tidegate.table.log.commit import SET_ASIDE, check_all_replaced, overtake, refuse_gone, rename_files
@@ -68,7 +68,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     check_lease(is_current, intent)
     plain = [table_path / old.path for old, _ in renamed]
     folders = {path.parent for path in plain}
-    shown = [path for some in find_shown(table_path, intent.files_to_remove).values() for path in some]
+    shown = take_shown(table_path, intent.files_to_remove)
     for path, (_, hidden) in zip(plain, renamed, strict=True):
         with contextlib.suppress(FileNotFoundError):  # hidden before: the log names it
             storage.refresh_time(path)
@@ -102,9 +102,10 @@ def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callabl
     staging, then the replaced files get plain names again, in addition to the hidden ones in the log.
 
     All names are new: a process that was suspended before its next step (moving a file in, removing an old name, the
-    commit) changes nothing when it resumes. The publish remains begun, and :func:`set_aside` removes the plain names
-    again. Failing steps are skipped, but no plain name comes back while a new file is in place, so plain readers never
-    see a row twice. Only for a publish whose version is not in the log.
+    commit) changes nothing when it resumes. If this process is suspended, the next one fences it (:func:`take_shown`).
+    The publish remains begun, and :func:`set_aside` removes the plain names again. Failing steps are skipped, but no
+    plain name comes back while a new file is in place, so plain readers never see a row twice. Only for a publish whose
+    version is not in the log.
     """
     table_path = intent.table_path(paths)
     if not list_hidden(table_path, intent):
@@ -124,9 +125,8 @@ def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callabl
     if any(storage.exists(table_path / file.path) for file in intent.files_to_add):
         return
     for one in list_hidden(table_path, intent):
-        check_lease()
         with contextlib.suppress(OSError):
-            storage.link(table_path / hidden_name(one.path), table_path / _new_name(one.path))
+            _show(table_path / hidden_name(one.path), table_path / _new_name(one.path), check_lease)
     with contextlib.suppress(OSError):
         storage.sync_folders({(table_path / one.path).parent for one in intent.files_to_remove})
 
@@ -142,12 +142,57 @@ def list_hidden(table_path: Path, intent: PublishIntent) -> list[FileToRemove]:
     ]
 
 
-def find_shown(table_path: Path, files: Sequence[FileToRemove]) -> dict[str, list[Path]]:
-    """{path: its plain names} of files to replace that were hidden and shown again."""
+def _show(hidden: Path, plain: Path, check_lease: Callable[[], None]) -> None:
+    """Give a hidden file a plain name too, by way of a second hidden one.
+
+    A process that lost its lease while it was suspended stops at the check, or finds that the second name is gone: the
+    next process calls :func:`_remove_begun` before it looks for plain names. A direct link would be made.
+    """
+    begun = hidden.with_name(f".{hidden.name}.{secrets.token_hex(6)}{storage.COPY_SUFFIX}")
+    with on_failure(lambda: _discard(begun)):
+        storage.link(hidden, begun)
+        check_lease()
+        storage.link(begun, plain)
+        storage.remove(begun)
+
+
+def _discard(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        storage.remove(path)
+
+
+def _remove_begun(hidden: Collection[Path]) -> None:
+    """Remove the names that :func:`_show` began to give, so that no process that is suspended there finds them."""
+    for folder in {path.parent for path in hidden}:
+        prefixes = tuple(f".{path.name}." for path in hidden if path.parent == folder)
+        for begun in storage.list_folder(folder, f".*{storage.COPY_SUFFIX}"):
+            if begun.name.startswith(prefixes):
+                storage.remove(begun)
+
+
+def take_shown(table_path: Path, files: Sequence[FileToRemove]) -> list[Path]:
+    """The plain names of files that were hidden and shown again; no suspended process can add another one.
+
+    To be called with the lease.
+    """
+    hidden = _hidden_of(table_path, files)
+    if not hidden:
+        return []
+    _remove_begun(hidden.values())
+    return [path for some in find_shown(table_path, files).values() for path in some]
+
+
+def _hidden_of(table_path: Path, files: Sequence[FileToRemove]) -> dict[str, Path]:
+    """{path: its hidden name} of files that no longer have the name they had in the plan."""
     hidden = {file.path: table_path / hidden_name(file.path) for file in files}
-    hidden = {
+    return {
         path: place for path, place in hidden.items() if not storage.exists(table_path / path) and storage.exists(place)
     }
+
+
+def find_shown(table_path: Path, files: Sequence[FileToRemove]) -> dict[str, list[Path]]:
+    """{path: its plain names} of files to replace that were hidden and shown again."""
+    hidden = _hidden_of(table_path, files)
     plain: dict[int, list[Path]] = {}
     for folder in {place.parent for place in hidden.values()}:
         for path in storage.list_folder(folder, "[!.]*.parquet"):
@@ -170,21 +215,23 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
     May be repeated: if it is killed in between, a file has a new name that is not in the log yet, and gets another one.
     """
     renamed = [(file, _new_name(str(plain_name(file.path)))) for file in list_set_aside(table_path)]
+    check_lease()
+    _remove_begun([table_path / file.path for file, _ in renamed])
     for file, new in renamed:
         # Never two plain names at a time: readers without a log would count the rows twice.
-        check_lease()
-        storage.refresh_time(table_path / file.path)
         hidden = table_path / file.path
+        storage.refresh_time(hidden)
         names = storage.list_folder(hidden.parent, "[!.]*.parquet")
         plain = [path for path in names if storage.is_same(path, hidden)]
+        check_lease()  # after the look: another process gives these names to no file again, and then takes others
         is_renamed = bool(plain) and not storage.is_object(table_path)  # a store has no rename
         for extra in plain[1 if is_renamed else 0 :]:
             storage.remove(extra)
         if is_renamed:
             storage.move(plain[0], table_path / new)
         else:
-            storage.link(table_path / file.path, table_path / new)
-            storage.sync_folder((table_path / new).parent)
+            _show(hidden, table_path / new, check_lease)
+            storage.sync_folder(hidden.parent)
     if renamed:
         check_lease()
         rename_files(table_path, renamed, app_id=app_id, app_version=0)
@@ -447,7 +494,7 @@ def hide_left_behind(table_path: Path, left: LeftBehind, check_lease: Callable[[
         check_lease()
         # Durably: these versions are not examined again, and after a power cut the rows would stay.
         hide_files([(table_path / path, table_path / hidden_name(path)) for path in left.files], check_lease)
-        _show_counted(table_path, left.files)
+        _show_counted(table_path, left.files, check_lease)
     if left.checkpoints:
         check_lease()
         # Listed again: another engine may have removed commits since, so that the log needs its checkpoint.
@@ -467,10 +514,10 @@ def hide_files(names: Iterable[tuple[Path, Path]], check_lease: Callable[[], Non
     storage.sync_folders(folders)
 
 
-def _show_counted(table_path: Path, hidden: Sequence[str]) -> None:
+def _show_counted(table_path: Path, hidden: Sequence[str], check_lease: Callable[[], None]) -> None:
     """Restore the names of files that another program has added to the table again in the meantime (RESTORE)."""
     counted = {file.path for file in list_data_files(table_path)}
     back = [name for name in hidden if name in counted and not storage.exists(table_path / name)]
     for name in back:
-        storage.link(table_path / hidden_name(name), table_path / name)
+        _show(table_path / hidden_name(name), table_path / name, check_lease)
     storage.sync_folders({(table_path / name).parent for name in back})
