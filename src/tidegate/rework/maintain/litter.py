@@ -1,4 +1,5 @@
-"""Find and remove files in a pipeline's state folder that nothing needs any more.
+"""Find and remove files in a pipeline's state folder that nothing needs any more, and unfinished copies beside its
+tables.
 
 In doubt a file stays. Birth records of retired queries always stay (:mod:`tidegate.runs.restart.repair_plan` reads
 them), and so do backups with a birth record, unreadable files, and records of losses.
@@ -51,13 +52,13 @@ class Litter:
 
 
 def find_litter(paths: PipelinePaths, facts: Facts, *, before: datetime, run_id: str | None = None) -> list[Litter]:
-    """Find everything that can be removed: unreferenced staging, side jobs that were stopped, and older files
-    ``before`` a time.
+    """Find everything that can be removed: unreferenced staging, side jobs that were stopped, copies that a process
+    was making when it was killed, and older files ``before`` a time.
 
     Files of the calling run (``run_id``) stay. To be called after recovery.
     """
     found = [
-        Litter("staging", [*find_dead_attempts(paths, facts), *_find_jobs(paths)]),
+        Litter("staging", [*find_dead_attempts(paths, facts), *_find_jobs(paths)], _find_copies(paths)),
         _find_reports(paths, facts, before, run_id),
         Litter("backups", _find_backups(paths, before)),
         Litter("checkpoints", _find_checkpoints(paths, before)),
@@ -97,6 +98,13 @@ def _find_jobs(paths: PipelinePaths) -> list[Path]:
     attempts = [one for job in jobs for one in storage.list_folders(job)]  # each has a unique name
     held = list_held_attempts(paths)
     return [one for one in attempts if one not in held and not any(file.is_relative_to(one) for file in named)]
+
+
+def _find_copies(paths: PipelinePaths) -> list[Path]:
+    """Find hidden copies in the tables' folders. After recovery with the lease none is needed: a process that is
+    suspended while it makes one has lost the lease."""
+    tables = (paths.table, paths.quarantine)
+    return [copy for table_path in tables for copy in storage.list_tree(table_path, f".*{storage.COPY_SUFFIX}")]
 
 
 def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: str | None) -> Litter:

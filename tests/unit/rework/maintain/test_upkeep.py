@@ -306,6 +306,20 @@ def test_jobs_beside_the_runs_that_were_stopped_go_and_held_ones_stay(tmp_path: 
     ]  # fmt: skip
 
 
+def test_copies_that_a_killed_process_left_beside_the_tables_go(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.publish([{"id": 1, "city": "Oslo", "n": 1}])
+    copies = [
+        kept.paths.table / ".part-1.parquet.00.incoming",
+        kept.paths.quarantine / "day=1" / ".part-2.parquet.incoming",
+    ]
+    for copy in copies:
+        storage.replace(copy, b"rows")
+    kept.maintain()
+    assert [copy for copy in copies if copy.exists()] == []
+    assert len(read_agreed(kept.paths.table)) == 1
+
+
 def test_a_held_increment_keeps_its_rows_and_is_released_afterwards(tmp_path: Path) -> None:
     held = Held(tmp_path)
     with commands(lambda: held):
