@@ -21,6 +21,7 @@ from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.table.log.files import list_versions
 from tidegate.table.publish import publish
+from tidegate.table.publish.intent import pending_intents
 
 Fails = Literal["first move", "last move", "commit"]
 
@@ -132,3 +133,18 @@ def test_frozen_while_it_takes_back(tmp_path: Path, fails: Fails, lake: Path | N
         assert list_versions(keyed.paths.table) == versions, where
         assert keyed.leftovers() == [], where
         assert storage.list_tree(keyed.paths.table, f"*{storage.COPY_SUFFIX}") == [], where
+
+
+@pytest.mark.parametrize("devices", [0], ids=["stored"])
+def test_a_new_file_stays_on_a_store(tmp_path: Path, lake: Path | None) -> None:
+    """A process that is suspended while it takes one away would delete it after another has published it."""
+    keyed = Scenes(tmp_path, "update", lake).make("stays")
+    fail_to_publish(keyed, "second", "last move")
+    [intent] = pending_intents(keyed.paths)
+    placed = [file for file in intent.files_to_add if storage.exists(keyed.paths.table / file.path)]
+    assert 0 < len(placed) < len(intent.files_to_add)
+    assert sum(file.rows for file in placed) == len(read_with_duckdb(keyed.paths.table))
+    assert "plain readers" in publish.describe_missed(keyed.paths)[0]
+    keyed.run("third")
+    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"])
+    assert keyed.leftovers() == []

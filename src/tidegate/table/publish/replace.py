@@ -104,11 +104,14 @@ def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callabl
     All names are new: a process that was suspended before its next step (moving a file in, removing an old name, the
     commit) changes nothing when it resumes. If this process is suspended, the next one fences it (:func:`take_shown`).
     The publish remains begun, and :func:`set_aside` removes the plain names again. Failing steps are skipped, but no
-    plain name comes back while a new file is in place, so plain readers never see a row twice. Only for a publish whose
-    version is not in the log.
+    plain name comes back while a new file is in place, so plain readers never see a row twice. On an object store such
+    a file stays: a move ends with a delete there, which has no condition, and a process that is suspended before it
+    would delete a file that another one has published. Only for a publish whose version is not in the log.
     """
     table_path = intent.table_path(paths)
     if not list_hidden(table_path, intent):
+        return
+    if storage.is_object(table_path) and any(storage.exists(table_path / file.path) for file in intent.files_to_add):
         return
     check_lease()
     with contextlib.suppress(OSError, TidegateError):  # else the next run corrects the effects of a late commit
