@@ -237,6 +237,22 @@ class PortSuite:
             with pytest.raises(FileNotFoundError):
                 storage.place(staged, target, lambda digest: None)
 
+    def test_a_copy_that_a_stale_process_removes_is_made_again(self, root: Path, tmp_path: Path) -> None:
+        storage.make_folder(root)
+        storage.replace(tmp_path / "staged", b"rows")
+        checks = list[str]()
+
+        def check(digest: str) -> None:
+            checks.append(digest)
+            if len(checks) == 1:
+                storage.remove_copies(root / "part")
+
+        assert storage.place(tmp_path / "staged", root / "part", check)
+        storage.remove_copies(root / "part")
+        assert storage.read(root / "part") == b"rows"
+        assert not storage.exists(tmp_path / "staged")
+        assert len(checks) == (2 if storage.is_object(root) else 0)
+
     def test_bytes_that_changed_on_the_way_are_refused(self, root: Path, tmp_path: Path) -> None:
         if not storage.is_object(root):
             return  # a rename does not copy

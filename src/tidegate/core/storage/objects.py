@@ -647,27 +647,38 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
 
     A process that was suspended at any point resumes without harm once another one has placed the file and called
     :func:`remove_copies`: before ``check``, which asks for the lease too, it is stopped there; after it, the hidden
-    object is gone, and the copy fails. Each step is one request that the store carries out whole.
+    object is gone, and the copy fails. Each step is one request that the store carries out whole. Such a process may
+    also remove the hidden object of the one that has the lease, which then begins again.
     """
     try:
-        if not isinstance(target, ObjectPath):
+        if isinstance(target, ObjectPath):
+            _place_object(source, target, check)
+        else:
             with _downloaded(source) as copy:
                 OPERATIONS["place"](copy, target, check)
-            _remove(source)
-            return True
-        if not isinstance(source, ObjectPath) and source.stat().st_size > _COPIED_BYTES and target.scheme == "s3":
-            raise StoreError(
-                refuse_for(target, f"{source} is larger than 5 GiB, and S3 copies no such object"), str(target)
-            )
-        aside = _aside(target)
-        check(_copy_over(source, aside))
-        _overwrite(target, lambda store: store.copy(aside.key, target.key))
     except FileNotFoundError:
         if not _exists(target):
             raise
         return False
     _remove(source)
     return True
+
+
+def _place_object(source: Path, target: ObjectPath, check: Callable[[str], None]) -> None:
+    if not isinstance(source, ObjectPath) and source.stat().st_size > _COPIED_BYTES and target.scheme == "s3":
+        raise StoreError(
+            refuse_for(target, f"{source} is larger than 5 GiB, and S3 copies no such object"), str(target)
+        )
+    aside = _aside(target)
+    for _ in _attempts(target):
+        check(_copy_over(source, aside))
+        try:
+            _overwrite(target, lambda store: store.copy(aside.key, target.key))
+        except FileNotFoundError:
+            if _exists(target) or not _exists(source):
+                raise
+        else:
+            return
 
 
 def _aside(target: ObjectPath) -> ObjectPath:
