@@ -25,6 +25,7 @@ from tests.recovery.two_runs import run_two
 from tests.recovery.views import send_all, wait_for_sleeper
 from tests.support.project import in_session
 from tests.support.scene import NAME, Scene, Snapshot, kill_when
+from tidegate.spark.driver.progress import READING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,10 +115,12 @@ def test_killed_at_a_step(kind: str, point: str, flows: Flows, spark: SparkSessi
     scene.tidegate("run", NAME, "--run-id", "second", fault=f"{pattern}|kill", expect=-signal.SIGKILL)
     scene.wait_until_gone()
     if point == "manifest, not committed":
-        told = [json.loads(line) for line in (scene.state / "runs/second.progress.jsonl").read_text().splitlines()]
+        lines = (scene.state / "runs/second.progress.jsonl").read_text().splitlines()
+        # How far a batch is read is written every few seconds: on a busy machine also here.
+        events = [event for event in map(json.loads, lines) if event["event"] != READING]
         batch = max(int(path.stem) for path in (scene.state / "manifests").glob("*/[0-9]*.json"))
-        assert [(event["event"], event.get("batchId")) for event in told] == [("session", None), ("staged", batch)]
-        assert told[1]["stateOperators"] and told[1]["rows"] > 0
+        assert [(event["event"], event.get("batchId")) for event in events] == [("session", None), ("staged", batch)]
+        assert events[1]["stateOperators"] and events[1]["rows"] > 0
     go_on(scene, spark, f"{point}: {scene.steps()[-1]}", run_id="second")
 
 
