@@ -56,9 +56,9 @@ class StoredTable:
         self.spec = spec
         self.files = 0
 
-    def run(self, spark: SparkSession, run_id: str | None = None) -> None:
-        """A run in the session of all tests."""
-        self.scene.run(run_id, submit=in_session(spark))
+    def run(self, spark: SparkSession, run_id: str | None = None) -> dict[str, Any]:
+        """A run in the session of all tests; its report."""
+        return self.scene.run(run_id, submit=in_session(spark))
 
     def offer(self, rows: Iterable[dict[str, Any]]) -> None:
         """A new file in the inbox."""
@@ -116,8 +116,11 @@ def stored(tmp_path: Path, s3_bucket: Bucket) -> StoredTable:
 def test_runs_publish_to_the_store(stored: StoredTable, spark: SparkSession) -> None:
     stored.offer(rows_of(0, 100))
     stored.offer([{"id": None, "day": "2026-01-01", "amount": 1.0}])
+    asked = stored.bucket.server.count_requests(stored.bucket.name)
     report = stored.scene.run()
     assert report["outcome"] == "published"
+    assert set(report["requests"]) == {"ingest", "publish"}
+    assert sum(report["requests"].values()) == sum(asked.counts().values())
     assert report["rows"]["published"] == 100
     assert stored.read_all() == rows_of(0, 100)
     assert len(stored.read_plain("quarantine")) == 1
@@ -125,9 +128,10 @@ def test_runs_publish_to_the_store(stored: StoredTable, spark: SparkSession) -> 
     stored.run(spark)
     assert stored.read_all() == rows_of(0, 150)
     stored.run(spark)  # its cache has the versions of the table now
-    asked = stored.bucket.server.count_requests(stored.bucket.name)
-    stored.run(spark)
+    asked.mark()
+    report = stored.run(spark)
     assert asked.counts() == {"ListObjectsV2": 2}, "an idle run lists the table and quarantine"
+    assert report["requests"] == {"ingest": 2}
     assert not list(stored.scene.root.rglob("s3:*"))
 
 

@@ -25,6 +25,8 @@ REPORT = {
     "started_at": "ISO time stamp, UTC",
     "ended_at": "the same; null during the run",
     "duration_seconds": "seconds by step: `ingest`, `audit`, `publish`, `deliver`; a retried step's last try",
+    "requests": "requests to object stores by step, repeated ones included; without those with which Spark's workers "
+    "read the objects of a source; empty where all is on a file system",
     "sources": "by source: see below",
     "batches": "micro-batches of the increment",
     "watermark": "the watermark that the last batch worked with, ISO, UTC; null without one",

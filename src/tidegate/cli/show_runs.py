@@ -80,6 +80,8 @@ def show_report(report: outputs.RunReport) -> None:
         print(f"  {decision['decision']} by {decision['who']}: {decision['reason']}")
     if seconds := report["duration_seconds"]:
         print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
+    if requests := report["requests"]:
+        print("  requests to object stores: " + "  ".join(f"{step} {number:,}" for step, number in requests.items()))
 
 
 def _show_table(report: outputs.RunReport) -> None:

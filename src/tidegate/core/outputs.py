@@ -249,6 +249,7 @@ class RunReport(TypedDict):
     started_at: str
     ended_at: str | None
     duration_seconds: dict[str, float]
+    requests: dict[str, int]
     sources: dict[str, SourceReport]
     batches: int
     watermark: str | None

@@ -66,7 +66,7 @@ def deliver(context: RunContext, submit: Submit, *, at_end: bool = True) -> None
     feed_sinks(context, submit)
     error = sinks_error(context)
     if at_end and context.report.outcome in FINAL_OUTCOMES:
-        context.note_duration("deliver", began)
+        context.note_step("deliver", began)
         context.report.error = None if error is None else error.to_dict()
         context.save()
     if at_end and error is not None:
@@ -152,6 +152,7 @@ def _run_driver(context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], 
     exit_code = submit(plan)
     context.lease.check()
     result = storage.read_json(result_path)
+    storage.note_requests(0 if result is None else result["requests"])
     if result is None:
         died = driver_died(context.name, exit_code, log_path)
         faults = {name: SinkFault(died.message, where=died.where, fix=died.fix or "read the log") for name in names}

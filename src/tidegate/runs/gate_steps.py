@@ -88,7 +88,7 @@ def audit_step(context: RunContext) -> None:
     fill_from_manifests(context.report, facts.unpublished)
     verdict = audit_increment(context, facts)
     context.report.quality = verdict.quality
-    context.note_duration("audit", began)
+    context.note_step("audit", began)
     context.save()
     if verdict.passed:
         return
@@ -114,7 +114,7 @@ def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -
     waiting = audit_waiting(context, waiting)
     fill_from_manifests(context.report, waiting.manifests)
     context.report.quality = waiting.verdict.quality
-    context.note_duration("audit", began)
+    context.note_step("audit", began)
     context.save()
     if not waiting.verdict.passed:
         raise waiting_error(context.name, waiting.verdict)
@@ -155,7 +155,7 @@ def _check_verdict(context: RunContext, verdict: StoredVerdict, held: HeldError)
 
 def report_published(context: RunContext, began: float) -> None:
     """Add what only this process knows to the report that recovery has finished."""
-    context.note_duration("publish", began)
+    context.note_step("publish", began)
     if context.spec.sinks:
         report_sinks(context)
     context.save()

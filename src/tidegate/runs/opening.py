@@ -68,6 +68,7 @@ def open_run(
     spec = load_pipeline(project, name)
     paths = project.paths(name)
     expires = project.spec.lease.expires_after
+    requests = storage.count_requests()
     try:
         lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
     except TryAgainError:
@@ -79,7 +80,7 @@ def open_run(
         on_error.callback(lease.release)
         paths = pin_paths(paths, lease)
         report = _load_open_report(paths, run_id) or new_report(name, run_id)
-        context = RunContext(project, as_read(spec, paths), paths, lease, report)
+        context = RunContext(project, as_read(spec, paths), paths, lease, report, requests_before=requests)
         _take_over_reports(context)
         on_error.pop_all()
     is_side_job = command in _SIDE_JOBS

@@ -210,6 +210,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
         seal_checkpoint(paths, facts)
     _note_inferred(context)
     result = storage.read_json(result_path)
+    storage.note_requests(0 if result is None else result["requests"])
     error = TidegateError.from_dict(result["error"]) if result is not None and result["error"] is not None else None
     if ran_out(exit_code if result is None else 0, error, on_cluster=parse_master(plan.master).is_cluster):
         batch = facts.in_flight

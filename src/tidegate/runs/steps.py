@@ -95,7 +95,7 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     if note is not None:
         context.report.state = describe_open_state(note)
         context.report.watermark = text_of_ms(note.watermark_ms)
-    context.note_duration("ingest", began)
+    context.note_step("ingest", began)
     if not unpublished:
         unread = unread_error(context.paths, context.report.sources)
         if unread is not None:

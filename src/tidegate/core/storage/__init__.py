@@ -116,7 +116,7 @@ from tidegate.core.storage.object_path import (
     normalise,
     parse_path,
 )
-from tidegate.core.storage.shared import COPY_SUFFIX, Stat
+from tidegate.core.storage.shared import COPY_SUFFIX, Stat, count_requests, note_requests
 
 __all__ = [
     "CA_VARIABLE",
@@ -129,6 +129,7 @@ __all__ = [
     "address",
     "child_environment",
     "clone",
+    "count_requests",
     "create",
     "digest",
     "disk_full",
@@ -152,6 +153,7 @@ __all__ = [
     "looks_are_cheap",
     "make_folder",
     "move",
+    "note_requests",
     "name_cause",
     "name_failure",
     "normalise",

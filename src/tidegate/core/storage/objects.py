@@ -38,6 +38,7 @@ from tidegate.core.storage.stores import (
     give_up,
     is_denied,
     list_objects,
+    list_pages,
     reason_of,
     refuse,
     refuse_for,
@@ -226,7 +227,7 @@ def _list(folder: ObjectPath) -> Iterator[ObjectPath]:
         return
 
     def ask(store: ObjectStore) -> list[str]:
-        return [one["path"] for page in store.list(_prefix(folder), chunk_size=1000) for one in page if one["size"]]
+        return [one["path"] for page in list_pages(store, _prefix(folder)) for one in page if one["size"]]
 
     for key in list_objects(folder, ask):
         yield bucket / key
@@ -282,7 +283,7 @@ def list_entries(folder: ObjectPath) -> list[Entry]:
     def ask(store: ObjectStore) -> list[Entry]:
         return [
             Entry(one["path"].rpartition("/")[2], one["size"], one["e_tag"] or "", one["last_modified"].timestamp())
-            for page in store.list(_prefix(folder), chunk_size=1000)
+            for page in list_pages(store, _prefix(folder))
             for one in page
             if one["size"]
         ]

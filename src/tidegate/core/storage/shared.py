@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,3 +27,19 @@ def plain_tag(e_tag: str) -> str:
     """An ETag without quotes, which lists of Azure leave out, and without the mark of a weak one, which a proxy may add
     to a strong one and with which no condition holds."""
     return e_tag.removeprefix("W/").strip('"')
+
+
+_counting = threading.Lock()
+_requests = 0
+
+
+def note_requests(number: int = 1) -> None:
+    """Count requests to object stores that this process has sent, or that a process which it started has."""
+    global _requests
+    with _counting:
+        _requests += number
+
+
+def count_requests() -> int:
+    """How many requests to object stores were sent, repeated ones included."""
+    return _requests

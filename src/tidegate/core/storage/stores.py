@@ -13,7 +13,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,8 +32,10 @@ from tidegate.core.errors import Caught, UsageError
 from tidegate.core.storage.access import CA_VARIABLE, open_environment, patience_seconds
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
+from tidegate.core.storage.shared import note_requests
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 R = TypeVar("R")
@@ -42,6 +44,9 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _ANSWER_SECONDS = 60
 """How long one request may take, with its body."""
+
+PAGE_KEYS = 1000
+"""How many keys a store lists with one request."""
 
 _BUCKET_IN_HOST = "AWS_VIRTUAL_HOSTED_STYLE_REQUEST"
 _OF_CLIENT = ("AWS_PROXY_URL", "AWS_PROXY_CA_CERTIFICATE", "AWS_PROXY_EXCLUDES")
@@ -135,6 +140,7 @@ def call(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
     end = time.monotonic() + patience_seconds()
     pause = _FIRST_PAUSE_SECONDS
     while True:
+        note_requests()
         try:
             return _interruptible(lambda: act(store))
         except (AlreadyExistsError, PreconditionError) as error:
@@ -164,6 +170,14 @@ def _check_bucket(scheme: str, bucket: str) -> None:
     except StoreError as error:
         if not is_denied(error.__cause__):  # a policy may allow to list some prefixes only; the bucket is there
             raise
+
+
+def list_pages(store: ObjectStore, prefix: str | None) -> Iterator[Sequence[ObjectMeta]]:
+    """The objects whose keys begin with ``prefix``, by pages."""
+    for number, page in enumerate(store.list(prefix, chunk_size=PAGE_KEYS)):
+        if number:
+            note_requests()
+        yield page
 
 
 def list_objects(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:

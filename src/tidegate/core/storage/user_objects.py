@@ -11,7 +11,7 @@ from obstore.exceptions import GenericError, PreconditionError
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.shared import plain_tag
-from tidegate.core.storage.stores import call, is_denied, list_objects
+from tidegate.core.storage.stores import call, is_denied, list_objects, list_pages
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_PAGE_KEYS = 1000
 _LOOKS_AT_ONCE = 16
 _SECOND_NS = 1_000_000_000
 _LARGEST = (1 << 63) - 1
@@ -61,7 +60,7 @@ def list_below(folder: ObjectPath) -> dict[str, StoredObject]:
     prefix = f"{folder.key}/" if folder.key else ""
 
     def ask(store: ObjectStore) -> dict[str, StoredObject]:
-        pages = store.list(prefix or None, chunk_size=_PAGE_KEYS)
+        pages = list_pages(store, prefix or None)
         return {one["path"][len(prefix) :]: StoredObject.of(one) for page in pages for one in page}
 
     return list_objects(folder, ask)

@@ -75,7 +75,7 @@ def maintain_pipeline(project: Project, name: str, run_id: str | None = None) ->
                 context.report.add_note(clock)
             lines = _maintain_table(context, is_sure=clock is None)
             lines += _free_space(context, is_sure=clock is None)
-            context.report.duration_seconds[KIND] = round(time.monotonic() - began, 3)
+            context.note_step(KIND, began)
             _end(context, lines)
         return context.report.to_json()
 

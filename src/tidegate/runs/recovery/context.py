@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.runs.preflight.facts import Facts, Situation
 from tidegate.runs.reports.report import RunReport, save_report
@@ -35,6 +36,8 @@ class RunContext:
     facts: Facts | None = None
     sink_faults: dict[str, SinkFault] = field(default_factory=dict)
     """Sinks that failed in this process, by name: they are not tried again until the next one."""
+    requests_before: int = field(default_factory=storage.count_requests)
+    """How many requests to object stores this process had sent when the last step ended."""
     drivers: list[str] = field(default_factory=list)
     """The logs of the Spark drivers that were started, those of side jobs included."""
     listeners: Listeners | None = None
@@ -51,9 +54,13 @@ class RunContext:
         assert self.facts is not None
         return Situation(self.project, self.spec, self.paths, self.facts)
 
-    def note_duration(self, step: str, began: float) -> None:
-        """Put into the report how long a step took that began at ``began`` of the monotonic clock."""
+    def note_step(self, step: str, began: float) -> None:
+        """Put into the report how long a step took that began at ``began`` of the monotonic clock, and how many
+        requests to object stores were sent since the step before."""
         self.report.duration_seconds[step] = round(time.monotonic() - began, 3)
+        before, self.requests_before = self.requests_before, storage.count_requests()
+        if self.requests_before > before:
+            self.report.requests[step] = self.requests_before - before
 
     def save(self) -> None:
         """Store the report, unless the lease is lost: the successor may have finished it."""

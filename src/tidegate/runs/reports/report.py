@@ -112,6 +112,8 @@ class RunReport:
     started_at: str = ""
     ended_at: str | None = None
     duration_seconds: dict[str, float] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+    """Requests to object stores by step, those of Spark's workers excluded; {} where all is on a file system."""
     sources: dict[str, SourceReport] = field(default_factory=dict)
     batches: int = 0
     watermark: str | None = None

@@ -109,8 +109,9 @@ def read_order(path: Path) -> IngestOrder:
 
 
 def write_result(path: Path, error: TidegateError | None, **figures: object) -> None:
-    """Store the driver's answer."""
-    storage.replace(path, storage.dump_json({"error": error.to_dict() if error else None, **figures}))
+    """Store the driver's answer, with how many requests to object stores it has sent."""
+    value = {"error": error.to_dict() if error else None, "requests": storage.count_requests(), **figures}
+    storage.replace(path, storage.dump_json(value))
 
 
 def emit(event: str, **values: object) -> None:
