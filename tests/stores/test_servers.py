@@ -18,6 +18,8 @@ from deltalake import DeltaTable, write_deltalake
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from tests.support.object_servers import Bucket, enter_environment, make_bucket, running_s3_server
+from tidegate.core.storage import ObjectPath
+from tidegate.core.storage.objects import find_missing_rights
 from tidegate.core.storage.stores import open_store
 from tools.console import REPO_ROOT
 from tools.object_servers import S3Server, has_attributes
@@ -118,6 +120,15 @@ def test_a_versioned_bucket_keeps_what_is_overwritten(s3_server: S3Server, monke
     assert first["version"] and first["version"] != second["version"]
     old = obstore.get(bucket.client, "a/key", options={"version": first["version"]})
     assert old.bytes().to_bytes() == b"1"
+
+
+def test_a_versioned_bucket_here_is_no_place_for_a_table(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses to create an object that was removed, as a publish may have to."""
+    bucket = make_bucket(s3_server, monkeypatch, versioned=True)
+    error = find_missing_rights(ObjectPath(f"{bucket.url}/tables"))
+    assert error is not None and error.code == "STORE_UNSAFE"
+    assert "refused to create an object that had been removed" in error.message
+    assert list(obstore.list(bucket.client)) == []
 
 
 def test_a_killed_server_comes_back_with_its_objects_on_its_port(
