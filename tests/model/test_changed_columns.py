@@ -18,6 +18,7 @@ from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing,
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, World
 from tests.support.staged import make_schema
+from tests.support.sweep import choose
 from tidegate.core.errors import HeldError
 from tidegate.runs.rollback import look_at_rollback
 from tidegate.table.log.snapshot import read_snapshot
@@ -83,7 +84,7 @@ def read_columns(world: World, version: int) -> list[dict[str, str]]:
 def test_killed_while_it_is_finished(world_of: Any) -> None:
     with changed():
         points = points_of_finishing(refresh(world_of()), killed=True)
-    for point in points[::6]:
+    for point in choose(points, 5):
         world = world_of()
         with changed():
             world.kill(refresh(world, stop=Stop(nth=point)))
@@ -103,7 +104,7 @@ def test_killed_while_it_is_finished(world_of: Any) -> None:
 def test_frozen_while_it_is_finished(world_of: Any) -> None:
     with changed():
         points = points_of_finishing(refresh(world_of()))
-    for point in points[::15]:
+    for point in choose(points, 4):
         world = world_of()
         with changed():
             world.freeze(refresh(world, stop=Stop(nth=point)))

@@ -513,7 +513,7 @@ def test_status_prints_each_error_once(make: Make, harm: Harm) -> None:
 def test_a_repair_that_is_killed_anywhere_is_completed_by_the_next_one(make: Make, harm: Harm) -> None:
     rebuild = harm is take_commit
     stopped = 0
-    for stop in stops(3 if rebuild else 1, killed=True):
+    for stop in stops(7 if rebuild else 2, killed=True):
         world = make("files")
         harm(world)
 

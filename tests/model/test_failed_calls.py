@@ -12,8 +12,8 @@ import pytest
 from tests.model.beside import D1, D2, done
 from tests.model.processes import Process
 from tests.model.world import Make, World, read_delta, read_plain
-from tests.recovery.conftest import sweep
 from tests.support.storage_calls import fail
+from tests.support.sweep import sweep
 from tidegate.core.errors import TidegateError
 from tidegate.table.publish.publish import describe_missed
 

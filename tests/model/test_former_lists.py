@@ -11,6 +11,7 @@ from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import World
 from tests.support.former import go_back_to_links
+from tests.support.sweep import choose
 
 Make = Callable[..., World]
 STATE: list[Any] = [{"operator": "Aggregate", "keys": [], "values": []}]
@@ -81,7 +82,7 @@ def test_killed_anywhere(new_world: Make, killed: str, compact_at: int, after: b
         if "/batches/orders/" in call or "checkpoint/sources/orders/" in call
     ]
     points = [nth for nth in range(first + 1, last + 2) if not calls[nth - 1].startswith("fsync ")]
-    for nth in points:
+    for nth in choose(points, 8):
         world = make_former(new_world, killed, compact_at=compact_at)
         process = world.run("killed", stop=Stop("", nth, after=after))
         assert process.state == "stopped"

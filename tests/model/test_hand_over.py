@@ -17,6 +17,7 @@ from tests.model import fake_spark
 from tests.model.beside import KEPT, code_of, decide, done, points_of_finishing, refresh, refuse_all, run_live
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
+from tests.support.sweep import choose
 from tidegate.core.errors import HeldError, UsageError
 from tidegate.rework.backfill.command import preview_backfill
 from tidegate.runs.preflight.agreement import check_agreement
@@ -113,16 +114,14 @@ def freeze_at(make: Make, shape: Shape, point: int, *, other: bool) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_killed_while_it_is_finished(make: Make, shape: Shape) -> None:
-    for number, point in enumerate(points_of_finishing(refresh(make(shape)), killed=True)):
-        if number % 6 == 3 * (shape == "files"):
-            kill_at(make, shape, point, after=False, next_is="run" if number % 12 < 6 else "refresh")
+    for number, point in enumerate(choose(points_of_finishing(refresh(make(shape)), killed=True), 6)):
+        kill_at(make, shape, point, after=False, next_is="refresh" if number % 2 else "run")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_frozen_while_it_is_finished(make: Make, shape: Shape) -> None:
-    for number, point in enumerate(points_of_finishing(refresh(make(shape)))):
-        if number % 10 == 5 * (shape == "files"):
-            freeze_at(make, shape, point, other=number % 20 < 10)
+    for number, point in enumerate(choose(points_of_finishing(refresh(make(shape))), 6)):
+        freeze_at(make, shape, point, other=number % 2 == 0)
 
 
 @pytest.mark.parametrize("next_is", ["run", "refresh"])
@@ -142,7 +141,7 @@ def test_frozen_at_every_storage_call(make: Make, shape: Shape, other: bool) -> 
 
 @pytest.mark.parametrize("how", ["names", "names and zeros"])
 def test_a_power_cut_while_it_is_finished(make: Make, how: Any) -> None:
-    for point in points_of_finishing(refresh(make("files")))[:: 10 if how == "names" else 13]:
+    for point in choose(points_of_finishing(refresh(make("files"))), 6):
         world = make("files")
         world.disk.sync_all()
         world.kill(refresh(world, stop=Stop(nth=point)))

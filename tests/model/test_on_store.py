@@ -50,7 +50,7 @@ def test_stopped_at_any_request(new_world: Make, patch: pytest.MonkeyPatch, shap
     """The next run, on another machine, continues; a process that was frozen changes nothing that a reader sees."""
     at, is_over = 0, False
     while not is_over:
-        at += 1 if _EACH else 3
+        at += 1 if _EACH else 7
         world = begin(new_world, patch, shape)
         process = world.run("second", stop=Stop("store/", nth=at, after=at % 2 == 0))
         is_over = process.state == "ended"

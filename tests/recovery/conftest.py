@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,16 +49,6 @@ def audited(staged: Snapshot) -> Snapshot:
     scene = staged.restore()
     scene.tidegate("audit", NAME, "--run-id", "second")
     return scene.save(staged.folder.with_name("audited"))
-
-
-def sweep(total: int, sample: int) -> list[int]:
-    """Step numbers to stop at: all of them with TIDEGATE_SWEEP=all, else an even sample with both ends; of at least n
-    with TIDEGATE_SWEEP=n."""
-    wanted = os.environ.get("TIDEGATE_SWEEP", "0")
-    sample = total if wanted == "all" else max(sample, int(wanted))
-    if total <= sample:
-        return list(range(1, total + 1))
-    return sorted({1 + round(index * (total - 1) / (sample - 1)) for index in range(sample)})
 
 
 @pytest.fixture

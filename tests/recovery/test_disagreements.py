@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.recovery.conftest import sweep
 from tests.recovery.views import tree_of
 from tests.support.project import in_session
 from tests.support.scene import NAME, Scene, Snapshot
+from tests.support.sweep import sweep
 from tidegate.core.errors import DisagreementError
 from tidegate.core.outputs import Repair
 from tidegate.runs.restart.repair import repair_pipeline

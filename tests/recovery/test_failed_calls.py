@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.recovery.conftest import sweep
 from tests.support.held import Leases
 from tests.support.kept import Kept
 from tests.support.merge_scenes import AFTER, BEFORE, Scenes, figures_of
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, fail, kill
+from tests.support.sweep import sweep
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.table.publish.intent import pending_intents

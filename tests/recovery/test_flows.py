@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.recovery.conftest import sweep
 from tests.recovery.flows import FLOWS, make_flow
 from tests.recovery.frozen import freeze_overtake_thaw
 from tests.recovery.random_kill import SEEDS, kill_at_random
@@ -25,6 +24,7 @@ from tests.recovery.two_runs import run_two
 from tests.recovery.views import send_all, wait_for_sleeper
 from tests.support.project import in_session
 from tests.support.scene import NAME, Scene, Snapshot, kill_when
+from tests.support.sweep import sweep
 from tidegate.spark.driver.progress import READING
 
 if TYPE_CHECKING:

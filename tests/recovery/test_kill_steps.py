@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.recovery.conftest import count_steps, sweep
+from tests.recovery.conftest import count_steps
 from tests.support.scene import NAME, Snapshot
+from tests.support.sweep import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

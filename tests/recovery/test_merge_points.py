@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.recovery.conftest import sweep
 from tests.support.keyed import FakeLease, Keyed
 from tests.support.merge_scenes import AFTER, BATCHES, BEFORE, Scenes, count_calls, figures_of, row
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, kill, split_devices, watch
+from tests.support.sweep import sweep
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.runs.gate.increment import audit_increment, load_judged, plan_merge
@@ -52,7 +52,7 @@ def test_killed_at_every_call_and_run_again(
     names, expected = count_calls(scenes, devices, kill)
     assert {"os.link", "os.unlink"} <= set(names)
     assert ({"os.rename", "os.mkdir"} if devices else {"store.put", "store.copy", "store.delete"}) <= set(names)
-    for at in sweep(len(names), 30):
+    for at in sweep(len(names), 14):
         keyed = scenes.make(str(at))
         with pytest.MonkeyPatch.context() as patch:
             if devices == 2:
@@ -74,7 +74,7 @@ def test_killed_at_every_call_and_run_again(
 def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool, lake: Path | None) -> None:
     """The sleeper wakes after its increment was published by another run, and a later one too, with a late change."""
     scenes = Scenes(tmp_path, "update", lake)
-    for at in sweep(len(count_calls(scenes)[0]), 20):
+    for at in sweep(len(count_calls(scenes)[0]), 10):
         keyed = scenes.make(str(at))
 
         def run(sleeper: Sleeper, keyed: Keyed = keyed) -> None:

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.recovery.conftest import sweep
 from tests.support.by_hand import ByHand
 from tests.support.staged import QUERY, make_schema
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.sweep import sweep
 from tidegate.core import storage
 from tidegate.core.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.runs.opening import recover_run

@@ -21,11 +21,11 @@ import pytest
 from tests.model import processes
 from tests.model.processes import Process, Stop, patch_storage
 from tests.model.world import NoThread
-from tests.recovery.conftest import sweep
 from tests.recovery.views import view_of
 from tests.support.project import in_session
 from tests.support.readers import Rows, canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.scene import NAME, SUITE, Scene, Snapshot, make_scene
+from tests.support.sweep import sweep
 from tidegate.core.errors import HeldError, TidegateError, TryAgainError
 from tidegate.rework.backfill import intervals
 from tidegate.rework.backfill.command import backfill_table, refresh_table

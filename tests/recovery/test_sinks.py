@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.recovery.conftest import count_steps, sweep
+from tests.recovery.conftest import count_steps
 from tests.recovery.frozen import take_over, thaw
 from tests.recovery.views import freeze_tree, send_all, view_of, wait_for_sleeper
 from tests.support.project import in_session
 from tests.support.scene import NAME, Scene, Snapshot, make_scene
+from tests.support.sweep import sweep
 from tidegate.runs.gate_steps import audit_run, publish_run
 from tidegate.runs.steps import ingest_run
 

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.recovery.conftest import sweep
 from tests.support.keyed import Keyed
 from tests.support.merge_scenes import AFTER, BEFORE, Scenes, count_calls
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import Sleeper, StorageCalls, fail, watch
+from tests.support.sweep import sweep
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.table.log.files import list_versions

@@ -10,10 +10,11 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from tests.recovery.conftest import count_steps, sweep
+from tests.recovery.conftest import count_steps
 from tests.recovery.frozen import freeze_overtake_thaw
 from tests.recovery.views import send_all, wait_for_sleeper
 from tests.support.scene import NAME, Snapshot
+from tests.support.sweep import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ def _sweep_command(start: Snapshot, command: tuple[str, ...], sample: int, spark
 
 
 def test_ingest(offered: Snapshot, spark: SparkSession) -> None:
-    _sweep_command(offered, ("ingest", NAME, "--run-id", "second"), 3, spark)
+    _sweep_command(offered, ("ingest", NAME, "--run-id", "second"), 2, spark)
 
 
 def test_audit(staged: Snapshot, spark: SparkSession) -> None:

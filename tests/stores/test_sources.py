@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.recovery.conftest import sweep
 from tests.support.object_servers import Bucket
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed
+from tests.support.sweep import sweep
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.storage import ObjectPath
 from tidegate.core.storage.user_objects import list_below, look_at

@@ -18,6 +18,8 @@ from tests.support.object_servers import Bucket
 from tests.support.project import PipelineProject, in_session
 from tests.support.readers import open_duckdb
 from tidegate.core.errors import HeldError
+from tidegate.rework.backfill.command import backfill_table, refresh_table
+from tidegate.rework.backfill.span import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +121,7 @@ def test_runs_publish_to_the_store(stored: StoredTable, spark: SparkSession) -> 
     asked = stored.bucket.server.count_requests(stored.bucket.name)
     report = stored.scene.run()
     assert report["outcome"] == "published"
-    assert set(report["requests"]) == {"ingest", "publish"}
+    assert set(report["requests"]) == {"ingest", "audit", "publish"}
     assert sum(report["requests"].values()) == sum(asked.counts().values())
     assert report["rows"]["published"] == 100
     assert stored.read_all() == rows_of(0, 100)
@@ -183,10 +185,11 @@ def test_partitions_are_built_again(stored: StoredTable, spark: SparkSession) ->
     stored.run(spark)
     stored.scene.write("jobs/orders/transform.sql", "SELECT id, day, amount * 2 AS amount FROM orders")
     stored.scene.write("jobs/orders/pipeline.yaml", f"{stored.spec}transform: transform.sql\n")
-    stored.scene.report("backfill", "orders", "--from", "2026-01-02", "--to", "2026-01-02")
+    project, submit = stored.scene.project, in_session(spark)
+    backfill_table(project, "orders", "again", Wanted("2026-01-02", "2026-01-02"), submit=submit)
     expected = [{**row, "amount": row["amount"] * (2 if row["day"] == "2026-01-02" else 1)} for row in rows_of(0, 30)]
     assert stored.read_all() == expected
-    stored.scene.report("refresh", "orders")
+    refresh_table(project, "orders", "fresh", submit=submit)
     assert stored.read_all() == [{**row, "amount": row["amount"] * 2} for row in rows_of(0, 30)]
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.recovery.conftest import sweep
 from tests.support.held import Leases
 from tests.support.held_backfill import hold
 from tests.support.kept import Kept
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.sweep import sweep
 from tidegate.core import storage
 from tidegate.rework.backfill.held import decide_backfill
 from tidegate.runs.reports.verdicts import Answer
