@@ -22,10 +22,10 @@ from tools.console import REPO_ROOT, ToolError, run_main
 from tools.errors_seen import record_to
 
 LANES = {
-    "protocol": ("unit", "model", "spark"),
-    "commands": ("e2e", "airflow"),
-    "failures": ("recovery", "cluster", "kafka"),
-    "streams": ("streams", "stores"),
+    "protocol": ("unit", "model"),
+    "commands": ("e2e", "airflow", "spark"),
+    "failures": ("recovery", "stores", "cluster", "kafka"),
+    "streams": ("streams",),
 }
 """The folders of tests in lanes that run concurrently, each in one process, with about the same CPU time. Four on two
 cores: tests of services and of processes that are killed or frozen wait as much as they work."""
