@@ -15,10 +15,11 @@ import pytest
 from tests.support.keyed import Keyed
 from tests.support.merge_scenes import AFTER, BEFORE, Scenes, count_calls
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
-from tests.support.storage_calls import Sleeper, StorageCalls, fail, watch
-from tests.support.sweep import sweep
+from tests.support.storage_calls import KilledHere, Sleeper, StorageCalls, fail, kill, split_devices, watch
+from tests.support.sweep import choose, sweep
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
+from tidegate.table.log.commit import commit_files
 from tidegate.table.log.files import list_versions
 from tidegate.table.publish import publish
 from tidegate.table.publish.intent import pending_intents
@@ -94,35 +95,61 @@ def test_frozen_at_every_call_while_another_takes_it_back(tmp_path: Path, fails:
 
 
 def calls_that_take_back(scenes: Scenes, fails: Fails) -> list[int]:
-    """The numbers of the storage calls with which a run takes back a publish that fails; no syncs, which the next call
-    stands for."""
+    """The numbers of the storage calls and looks at the lease with which a run takes back a publish that fails; no
+    syncs, which the next call stands for."""
     keyed = scenes.make("taken back")
     real, begin = publish.show_again, list[int]()
     with pytest.MonkeyPatch.context() as patch:
         calls = StorageCalls(patch, -1, watch)
         patch.setattr(publish, "show_again", lambda *given: [begin.append(calls.count + 1), real(*given)])
-        fail_to_publish(keyed, "second", fails)
+        fail_to_publish(keyed, "second", fails, calls.look)
     assert see(keyed)[0] == canonical(BEFORE)
     return [at for at in range(begin[0], calls.count + 1) if calls.names[at - 1] != "os.fsync"]
 
 
+def kill_behind_commit(keyed: Keyed, run_id: str) -> None:
+    """A run that is killed when its publish is in the log: nothing was cleaned up."""
+
+    def commit(*given: Any, **more: Any) -> None:
+        commit_files(*given, **more)
+        kill("commit")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
+        patch.setattr(publish, "commit_files", commit)
+        keyed.run(run_id)
+
+
+Other = Literal["ends", "is killed"]
+
+
 @pytest.mark.parametrize(
-    ("fails", "devices"), [("first move", 1), ("first move", 0)], ids=["first move", "first move, stored"]
+    ("fails", "devices", "other"),
+    [
+        ("first move", 1, "ends"),
+        ("first move", 0, "ends"),
+        ("last move", 1, "ends"),
+        ("last move", 1, "is killed"),
+        ("commit", 1, "is killed"),
+    ],
+    ids=lambda one: {0: "stored", 1: "on a disk"}.get(one, one),
 )
-def test_frozen_while_it_takes_back(tmp_path: Path, fails: Fails, lake: Path | None) -> None:
+def test_frozen_while_it_takes_back(tmp_path: Path, fails: Fails, lake: Path | None, other: Other) -> None:
     scenes = Scenes(tmp_path, "update", lake)
     calls = calls_that_take_back(scenes, fails)
-    for at in (calls[number - 1] for number in sweep(len(calls), 8)):
+    for at in choose(calls, 8):
         keyed = scenes.make(str(at))
 
         def run(sleeper: Sleeper, keyed: Keyed = keyed) -> None:
-            fail_to_publish(keyed, "second", fails, lambda: not sleeper.is_overtaken)
+            fail_to_publish(keyed, "second", fails, sleeper.holds)
 
         sleeper = Sleeper(at, run, (TidegateError, OSError))
         where = f"frozen at {at} ({sleeper.call})"
         assert not sleeper.has_ended
         sleeper.is_overtaken = True
-        keyed.run("third")
+        if other == "ends":
+            keyed.run("third")
+        else:
+            kill_behind_commit(keyed, "third")
         expected = canonical(AFTER["update"])
         assert see(keyed) == (expected, expected), where
         versions = list_versions(keyed.paths.table)
@@ -135,11 +162,38 @@ def test_frozen_while_it_takes_back(tmp_path: Path, fails: Fails, lake: Path | N
         assert storage.list_tree(keyed.paths.table, f"*{storage.COPY_SUFFIX}") == [], where
 
 
-@pytest.mark.parametrize("devices", [0], ids=["stored"])
-def test_a_new_file_stays_on_a_store(tmp_path: Path, lake: Path | None) -> None:
+@pytest.mark.parametrize("fails", ["last move", "commit"])
+def test_frozen_while_it_resumes_what_was_taken_back(tmp_path: Path, fails: Fails) -> None:
+    scenes, expected = Scenes(tmp_path, "update"), canonical(AFTER["update"])
+    whole = scenes.make("whole")
+    fail_to_publish(whole, "second", fails)
+    with pytest.MonkeyPatch.context() as patch:
+        calls = StorageCalls(patch, -1, watch)
+        whole.run("third", calls.look)
+    for at in sweep(calls.count, 8):
+        keyed = scenes.make(str(at))
+        fail_to_publish(keyed, "second", fails)
+        sleeper = Sleeper(at, lambda sleeper, keyed=keyed: keyed.run("third", sleeper.holds), (TidegateError, OSError))
+        where = f"frozen at {at} ({sleeper.call})"
+        assert not sleeper.has_ended
+        sleeper.is_overtaken = True
+        keyed.run("fourth")
+        assert see(keyed) == (expected, expected), where
+        sleeper.wake()
+        assert see(keyed) == (expected, expected), where
+        keyed.run("fifth")
+        assert canonical(read_agreed(keyed.paths.table)) == expected, where
+        assert keyed.leftovers() == [], where
+
+
+@pytest.mark.parametrize("devices", [0, 2], ids=["on a store", "on another device"])
+def test_a_new_file_stays(tmp_path: Path, lake: Path | None, devices: int) -> None:
     """A process that is suspended while it takes one away would delete it after another has published it."""
     keyed = Scenes(tmp_path, "update", lake).make("stays")
-    fail_to_publish(keyed, "second", "last move")
+    with pytest.MonkeyPatch.context() as patch:
+        if devices == 2:
+            split_devices(patch, keyed.paths.state)
+        fail_to_publish(keyed, "second", "last move")
     [intent] = pending_intents(keyed.paths)
     placed = [file for file in intent.files_to_add if storage.exists(keyed.paths.table / file.path)]
     assert 0 < len(placed) < len(intent.files_to_add)

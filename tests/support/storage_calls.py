@@ -54,6 +54,11 @@ class StorageCalls:
             patch.setattr(stores, "open_store", lambda *place: _Counted(real(*place), self._wrap))
             patch.setattr(stores, "_interruptible", lambda act: act())  # in this thread, where it is counted
 
+    def look(self, answer: bool = True) -> bool:
+        """A look at the lease, which is a point for the tests that call this: whoever is suspended behind it goes on
+        with an answer that no longer holds."""
+        return bool(self._wrap("look", lambda: answer)())
+
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != self.thread:
@@ -111,6 +116,7 @@ class Sleeper:
         self.is_overtaken = False
         self.outcome = ""
         self._trouble: BaseException | None = None
+        self._calls: list[StorageCalls] = []
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, args=(at, work, may_raise))
         self._thread.start()
@@ -120,6 +126,10 @@ class Sleeper:
     def has_ended(self) -> bool:
         """True if the work ended before that call."""
         return not self.call
+
+    def holds(self) -> bool:
+        """Its look at the lease, as a point of its own: :meth:`StorageCalls.look`."""
+        return self._calls[0].look(not self.is_overtaken)
 
     def wake(self) -> None:
         """Let it continue to its end."""
@@ -131,7 +141,7 @@ class Sleeper:
     def _run(self, at: int, work: Callable[[Sleeper], Any], may_raise: tuple[type[Exception], ...]) -> None:
         try:
             with pytest.MonkeyPatch.context() as patch:
-                StorageCalls(patch, at, self._sleep)
+                self._calls.append(StorageCalls(patch, at, self._sleep))
                 work(self)
             self.outcome = "done"
         except may_raise as error:
@@ -148,11 +158,11 @@ class Sleeper:
 
 
 def split_devices(patch: pytest.MonkeyPatch, state: Path) -> None:
-    """Make renames out of the state folder fail as if the warehouse were on another device."""
+    """Make renames out of the state folder, and into it, fail as if the warehouse were on another device."""
     real = os.rename
 
     def rename(source: Any, target: Any, **more: Any) -> None:
-        if Path(source).is_relative_to(state) and not Path(target).is_relative_to(state):
+        if Path(source).is_relative_to(state) != Path(target).is_relative_to(state):
             if not Path(source).exists():
                 raise FileNotFoundError(2, "No such file or directory", str(source))
             raise OSError(18, "Invalid cross-device link")

@@ -231,6 +231,19 @@ def test_a_moved_file_is_on_disk_under_its_new_name_first(
     assert synced.paths == [str(target.parent), str(source.parent)]
 
 
+def test_a_rename_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "from" / "x", tmp_path / "to" / "x"
+    source.parent.mkdir()
+    source.write_bytes(b"bytes")
+    synced = Synced(monkeypatch)
+    with pytest.raises(FileNotFoundError):
+        storage.rename(source, target)
+    assert source.read_bytes() == b"bytes" and not target.parent.exists() and synced.paths == []
+    target.parent.mkdir()
+    storage.rename(source, target)
+    assert target.read_bytes() == b"bytes" and synced.paths == [str(target.parent), str(source.parent)]
+
+
 def test_notes_that_were_put_back_stay_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in (8, 9):
         storage.write_note(tmp_path, version, {"version": version})

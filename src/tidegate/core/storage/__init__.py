@@ -16,6 +16,7 @@ here                                            on an object store
 ``move``, ``place``, ``link``, ``clone``        PUT or copy, and for a move DELETE of the source
 ``is_same``                                     compare the writers' names, which copies keep
 ``remove``, ``remove_names``, ``remove_tree``   DELETE
+``rename``                                      OSError: a copy and a DELETE would take its place
 ``store_time``                                  PUT, HEAD, DELETE of a probe
 ``take_away``                                   PUT If-Match of no bytes; what has none counts as absent
 ``set_modified``, ``refresh_time``              nothing: what was written has the time that it was given
@@ -29,8 +30,8 @@ When a call returns, this is on disk, so that a record that says "done" can neve
 - ``put_if_absent``, ``replace``, ``create``, ``write_note``: the bytes, the name, and every folder that had to be made;
 - ``move``: the names, the new one before the old one goes. The bytes are as durable as they were before: whoever wrote
   them syncs them first (``sync_file``);
-- ``place``: the bytes. ``link``: nothing. ``clone``: the bytes, where it has to copy them. All are for many files at a
-  time; the caller then syncs their folders;
+- ``rename``: the names. ``place``: the bytes. ``link``: nothing. ``clone``: the bytes, where it has to copy them. The
+  last three are for many files at a time; the caller then syncs their folders;
 - ``remove``, ``take_away``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must
   do no harm.
 
@@ -107,7 +108,7 @@ from tidegate.core.storage.files import (
     write_note,
 )
 from tidegate.core.storage.listed import forget_listings, listed_once, looks_are_cheap
-from tidegate.core.storage.moving import clone, link, move, place, put_back_taken, remove_copies, take_away
+from tidegate.core.storage.moving import clone, link, move, place, put_back_taken, remove_copies, rename, take_away
 from tidegate.core.storage.object_path import (
     SCHEMES,
     ObjectPath,
@@ -180,6 +181,7 @@ __all__ = [
     "remove_empty_folder",
     "remove_names",
     "remove_tree",
+    "rename",
     "replace",
     "set_modified",
     "stat",

@@ -53,6 +53,15 @@ def move(source: Path, target: Path) -> bool:
 
 
 @operation
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or a folder within one device. Other than :func:`move` it makes no folder and never copies: whoever
+    removes the target's folder keeps a suspended process from it. Raises OSError where that is impossible."""
+    os.rename(source, target)
+    for folder in dict.fromkeys((target.parent, source.parent)):  # the new name first
+        sync_folder(folder)
+
+
+@operation
 def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     """Move one of many finished files, whose bytes are made durable first. False when somebody did it already.
 

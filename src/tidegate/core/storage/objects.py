@@ -12,6 +12,7 @@ and an object without bytes counts as absent everywhere.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import os
@@ -599,6 +600,10 @@ def move(source: Path, target: Path) -> bool:
     for one, _ in files:
         _remove(one)
     return True
+
+
+def rename(source: Path, target: Path) -> None:
+    raise OSError(errno.EXDEV, "An object store has no rename", str(source))
 
 
 def _files_of(source: Path) -> list[tuple[Path, Path]]:

@@ -353,10 +353,11 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
         raise _commit_failed(table_path, "another process committed at the same time")
 
 
-def overtake(table_path: Path, *, app_id: str, app_version: int) -> None:
+def overtake(table_path: Path, *, app_id: str, app_version: int, check_lease: Callable[[], None]) -> None:
     """Take the version number that a suspended process would commit to, without any change: when it resumes, its commit
     fails and it checks its lease. ``app_id`` and ``app_version`` are those of the batch that it would commit."""
     table = read_log_head(table_path)
+    check_lease()  # after the look: if another process commits from now on, it has taken that number
     _append(table_path, table, [_txn_action(set_aside_mark(app_id), app_version)], {SET_ASIDE: "0 files"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -159,13 +160,26 @@ def staged_at(paths: PipelinePaths, source: str) -> Path:
     own = paths.state / source
     if storage.exists(own):
         return own
-    return next(iter(storage.list_folder(own.parent, f".{own.name}.*{_TAKEN_BACK}")), own)
+    folders = storage.list_folder(own.parent, f".{own.name}.*{_TAKEN_BACK}")
+    return next((folder / own.name for folder in folders if storage.exists(folder / own.name)), own)
 
 
 def name_taken_back(paths: PipelinePaths, source: str) -> Path:
-    """A new name for a staged file whose publish is taken back, which a suspended process does not know."""
+    """A new name, in a folder of its own, for a staged file whose publish is taken back. A process that is suspended
+    before it moves the file in does not know it."""
     own = paths.state / source
-    return own.with_name(f".{own.name}.{secrets.token_hex(6)}{_TAKEN_BACK}")
+    return own.with_name(f".{own.name}.{secrets.token_hex(6)}{_TAKEN_BACK}") / own.name
+
+
+def fence_taken_back(paths: PipelinePaths, intent: PublishIntent, check: Callable[[], None]) -> None:
+    """Rename the folders of :func:`name_taken_back`: a process that is suspended before it moves a file out of the
+    table finds its folder gone when it resumes, and the file stays where it is. To be called with the lease."""
+    for staging in {(paths.state / file.source).parent for file in intent.files_to_add}:
+        for folder in storage.list_folder(staging, f".*{_TAKEN_BACK}"):
+            name = folder.name.removesuffix(_TAKEN_BACK).rpartition(".")[0]
+            check()
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                storage.rename(folder, folder.with_name(f"{name}.{secrets.token_hex(6)}{_TAKEN_BACK}"))
 
 
 def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:

@@ -57,6 +57,7 @@ from tidegate.table.publish.intent import (
     FileToAdd,
     PublishIntent,
     check_lease,
+    fence_taken_back,
     intent_path,
     name_taken_back,
     pending_intents,
@@ -189,6 +190,7 @@ def _finish(
 ) -> CommitResult:
     """``is_whole`` is False for a companion."""
     table_path = intent.table_path(paths)
+    fence_taken_back(paths, intent, partial(check_lease, is_current, intent))
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
     done = OVERTAKEN if _is_void(paths, intent, state) else _settled(paths, intent, state)
     if done is not None and done.already:

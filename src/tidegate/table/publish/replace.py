@@ -102,27 +102,28 @@ def show_again(paths: PipelinePaths, intent: PublishIntent, check_lease: Callabl
     staging, then the replaced files get plain names again, in addition to the hidden ones in the log.
 
     All names are new: a process that was suspended before its next step (moving a file in, removing an old name, the
-    commit) changes nothing when it resumes. If this process is suspended, the next one fences it (:func:`take_shown`).
-    The publish remains begun, and :func:`set_aside` removes the plain names again. Failing steps are skipped, but no
-    plain name comes back while a new file is in place, so plain readers never see a row twice. On an object store such
-    a file stays: a move ends with a delete there, which has no condition, and a process that is suspended before it
-    would delete a file that another one has published. Only for a publish whose version is not in the log.
+    commit) changes nothing when it resumes. If this process is suspended, the next one fences it
+    (:func:`fence_taken_back`, :func:`take_shown`). The publish remains begun, and :func:`set_aside` removes the plain
+    names again. Failing steps are skipped, but no plain name comes back while a new file is in place, so plain readers
+    never see a row twice. Such a file stays where it cannot be renamed (on an object store, on another device): a copy
+    ends with a delete, and a process that is suspended before it would delete a file that another one has published.
+    Only for a publish whose version is not in the log.
     """
     table_path = intent.table_path(paths)
     if not list_hidden(table_path, intent):
         return
-    if storage.is_object(table_path) and any(storage.exists(table_path / file.path) for file in intent.files_to_add):
-        return
-    check_lease()
     with contextlib.suppress(OSError, TidegateError):  # else the next run corrects the effects of a late commit
-        overtake(table_path, app_id=intent.app_id, app_version=intent.app_version)
+        overtake(table_path, app_id=intent.app_id, app_version=intent.app_version, check_lease=check_lease)
     for file in intent.files_to_add:
         target, staged = table_path / file.path, staged_at(paths, file.source)
         for place in (target, staged):
             if storage.exists(place):
-                check_lease()
-                with contextlib.suppress(OSError, TryAgainError):  # of the sync; a failed move is detected below
-                    storage.move(place, name_taken_back(paths, file.source))
+                kept = name_taken_back(paths, file.source)
+                with contextlib.suppress(OSError, TryAgainError):  # a failed rename is detected below
+                    storage.make_folder(kept.parent)
+                check_lease()  # after the folder was made: the next process finds it
+                with contextlib.suppress(OSError):
+                    storage.rename(place, kept)
         with contextlib.suppress(OSError):
             storage.remove_copies(target)
     if any(storage.exists(table_path / file.path) for file in intent.files_to_add):
