@@ -25,6 +25,7 @@ from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tests.unit.taken_files import taken_files
 from tidegate.core import storage
 from tidegate.core.errors import TryAgainError, UsageError
+from tidegate.core.storage import range_file
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.user_objects import StoredObject
 from tidegate.sources.files import intake
@@ -299,8 +300,8 @@ def test_settle_goes_by_the_time_of_the_store(tmp_path: Path, store: FaultyStore
 def test_any_range_is_read_through_faults(
     tmp_path: Path, store: FaultyStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(links, "_FIRST_BYTES", 1000)
-    monkeypatch.setattr(links, "_MOST_BYTES", 5000)
+    monkeypatch.setattr(range_file, "_FIRST_BYTES", 1000)
+    monkeypatch.setattr(range_file, "_MOST_BYTES", 5000)
     data, draw = random.Random(seed).randbytes(100_000), random.Random(seed)
     link = point(tmp_path, store, "x", data)
     store.choose = seeded(seed, 0.3)
@@ -326,7 +327,7 @@ def test_reading_on_takes_few_requests(tmp_path: Path, store: FaultyStore) -> No
 def test_another_object_is_never_read_in_its_place(
     tmp_path: Path, store: FaultyStore, monkeypatch: pytest.MonkeyPatch, is_gone: bool
 ) -> None:
-    monkeypatch.setattr(links, "_FIRST_BYTES", 10)
+    monkeypatch.setattr(range_file, "_FIRST_BYTES", 10)
     monkeypatch.setattr(links, "_BUFFER_BYTES", 10)
     link = point(tmp_path, store, "x.json", b"0123456789" * 100)
     with open_link(link) as file:
@@ -400,8 +401,8 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
 def test_every_format_is_read_by_ranges_as_from_a_disk(
     tmp_path: Path, store: FaultyStore, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(links, "_FIRST_BYTES", 10_000)
-    monkeypatch.setattr(links, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(range_file, "_FIRST_BYTES", 10_000)
+    monkeypatch.setattr(range_file, "_MOST_BYTES", 100_000)
     kind, make = BODIES[name]
     options = {"header": "true"} if kind == "csv" else {}
     spec = FilesSource.read(

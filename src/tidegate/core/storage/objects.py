@@ -174,7 +174,7 @@ def digest(path: ObjectPath) -> str:
 def _read_in_ranges(path: ObjectPath) -> Iterator[bytes]:
     """The bytes of one version of an object, of which each request fetches a part: each has time enough on a slow
     line."""
-    file = RangeFile(path, block_bytes=_CHUNK_BYTES)
+    file = RangeFile(path)
     if not file.size:
         raise _missing(path)
     while chunk := file.read(_CHUNK_BYTES):

@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from obstore.exceptions import GenericError, PreconditionError
-
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.shared import plain_tag
@@ -93,25 +91,3 @@ def look_at_all(uris: Iterable[str]) -> dict[str, StoredObject | None]:
     wanted = list(dict.fromkeys(uris))
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
         return dict(zip(wanted, pool.map(look_at, wanted), strict=True))
-
-
-def read_object(uri: str, e_tag: str, begin: int, end: int) -> bytes | None:
-    """The bytes [begin, end) of an object; None when another one has its name by now.
-
-    Raises:
-        FileNotFoundError: There is no object of this name.
-        StoreError: The store refused, or did not answer.
-    """
-    path = ObjectPath(uri)
-    options: Any = {"range": (begin, end), "if_match": e_tag}
-
-    def ask(store: ObjectStore) -> bytes:
-        data = bytes(store.get(path.key, options=options).bytes())
-        if len(data) != end - begin:
-            raise GenericError("the body ended early")
-        return data
-
-    try:
-        return call(path, ask)
-    except PreconditionError:
-        return None

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _MARK = "tidegate-object/"
 """How the target of a link to an object begins: there is no such folder in an intake."""
-_FIRST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
-"""How much is fetched at once: more each time while the reader goes straight on."""
 _BUFFER_BYTES = 64 << 10
 REPLACED, STORE_FAILED = errno.ESTALE, errno.EREMOTEIO
 """The error numbers of an object that was replaced since it was listed, and of a store that failed."""
@@ -95,12 +93,15 @@ def find_source(path: str | Path) -> str | BinaryIO:
 
 
 class _ObjectFile(io.RawIOBase):
-    """An object, read in ranges; each is of the same object, or there is an error."""
+    """An object, whose errors have the numbers by which the driver tells them apart."""
 
     def __init__(self, pointer: Pointer) -> None:
-        self._pointer = pointer
-        self._at = self._begin = 0
-        self._block = memoryview(b"")
+        # The client of stores, which files do without.
+        from tidegate.core.storage.object_path import ObjectPath
+        from tidegate.core.storage.range_file import RangeFile
+
+        self._uri = pointer.uri
+        self._file = RangeFile(ObjectPath(pointer.uri), pointer.st_size, pointer.e_tag)
 
     def readable(self) -> bool:
         return True
@@ -109,42 +110,20 @@ class _ObjectFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._file.tell()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._pointer.st_size}[whence]
-        if at < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        self._at = at
-        return at
+        return self._file.seek(offset, whence)
 
     def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._pointer.st_size - self._at)
-        if wanted <= 0:
-            return 0
-        if not self._begin <= self._at < self._begin + len(self._block):
-            self._fetch(wanted)
-        start = self._at - self._begin
-        data = self._block[start : start + wanted]
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _fetch(self, wanted: int) -> None:
-        """Fetch the bytes from here on."""
         from tidegate.core.storage.faults import StoreError
-        from tidegate.core.storage.user_objects import read_object  # the client of stores, which files do without
+        from tidegate.core.storage.range_file import ObjectChangedError
 
-        is_next = self._at == self._begin + len(self._block)
-        size = min(2 * len(self._block), _MOST_BYTES) if is_next else 0
-        uri, e_tag, length, _ = self._pointer
-        end = min(self._at + max(size, _FIRST_BYTES, wanted), length)
         try:
-            data = read_object(uri, e_tag, self._at, end)
+            return self._file.readinto(buffer)
         except FileNotFoundError as error:
-            raise FileNotFoundError(errno.ENOENT, f"{uri} was removed before it was read") from error
+            raise FileNotFoundError(errno.ENOENT, f"{self._uri} was removed before it was read") from error
+        except ObjectChangedError as error:
+            raise OSError(REPLACED, f"{self._uri} was replaced since it was listed") from error
         except StoreError as error:
             raise OSError(STORE_FAILED, error.named.message) from error
-        if data is None:
-            raise OSError(REPLACED, f"{uri} was replaced since it was listed")
-        self._begin, self._block = self._at, memoryview(data)
