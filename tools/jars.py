@@ -42,6 +42,15 @@ class Group:
     transitive: bool
 
 
+# What hadoop-aws needs of the AWS SDK, whose `bundle` has 686 MB. The other libraries of these modules (netty,
+# httpclient, slf4j) come with Spark.
+_AWS_SDK = """
+annotations apache-client arns auth aws-core aws-query-protocol aws-xml-protocol checksums checksums-spi crt-core
+endpoints-spi http-auth http-auth-aws http-auth-aws-eventstream http-auth-spi http-client-spi identity-spi json-utils
+metrics-spi netty-nio-client profiles protocol-core regions retries retries-spi s3 s3-transfer-manager sdk-core sts
+third-party-jackson-core utils utils-lite
+"""
+
 GROUPS = {
     # Spark's Kafka source, for the plain jobs that tests and benchmarks compare with. The token provider of 4.2.0
     # cannot be had everywhere; that of 4.0.0 has the same interface.
@@ -79,6 +88,18 @@ GROUPS = {
     ),
     # The JDBC driver of the example in docs/how-to/feed-further-sinks.md.
     "jdbc-driver": Group(TOOLS_FOLDER / "jdbc", ("org.xerial:sqlite-jdbc:3.50.3.0",), transitive=False),
+    # s3a paths for the plain job that the benchmarks compare with; the version is that of Spark's Hadoop.
+    "s3a": Group(
+        TOOLS_FOLDER / "s3a",
+        (
+            "org.apache.hadoop:hadoop-aws:3.5.0",
+            *(f"software.amazon.awssdk:{module}:2.35.4" for module in _AWS_SDK.split()),
+            "software.amazon.eventstream:eventstream:1.0.1",
+            "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+            "org.reactivestreams:reactive-streams:1.0.4",
+        ),
+        transitive=False,
+    ),
 }
 DEFAULT_GROUPS = ("kafka-source", "kafka-broker")
 

@@ -6,11 +6,12 @@ import hashlib
 import os
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tools import jars
 from tools.console import ToolError
-from tools.jars import Group, ensure_jars
+from tools.jars import GROUPS, Group, ensure_jars
 
 
 @pytest.fixture
@@ -81,3 +82,9 @@ def test_a_registry_that_is_away_is_said_and_what_is_there_stays(group: Path, mo
 def test_an_unknown_group_is_named(group: Path) -> None:
     with pytest.raises(ToolError, match="no group 'nothing'"):
         ensure_jars(["nothing"])
+
+
+def test_hadoop_aws_is_of_the_hadoop_that_comes_with_spark() -> None:
+    [hadoop] = (Path(pyspark.__path__[0]) / "jars").glob("hadoop-client-api-*.jar")
+    version = hadoop.stem.removeprefix("hadoop-client-api-")
+    assert f"org.apache.hadoop:hadoop-aws:{version}" in GROUPS["s3a"].roots
