@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from benchmarks.maintain_cases import run_compaction, run_maintained_reads
 from benchmarks.meter import Cost
 from benchmarks.nested_cases import run_nested, run_nested_dirty
 from benchmarks.pages_cases import run_pages
+from benchmarks.store_cases import run_store_idle, run_store_keys, run_store_million, run_store_small
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
 from benchmarks.wide_cases import run_wide_50, run_wide_300, run_wide_1000, run_wide_doubles
 from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
@@ -48,18 +48,11 @@ def _deliver(bench: Workbench, rows: int, *, files: int, start_id: int = 1) -> i
     return make_orders(bench.inbox, rows, Draw(faults=FAULTS, start_id=start_id), files=files).bytes
 
 
-def _expect_rows(bench: Workbench, rows: int, pipeline: str = "orders") -> None:
-    """Refuse a figure of a run that did not do the work."""
-    report = bench.last_report(pipeline)
-    if report["rows"]["read"] != rows or report["outcome"] != "published":
-        raise BenchmarkError(f"expected {rows} rows published, the report says {report['rows']}, {report['outcome']}")
-
-
 def run_idle(bench: Workbench, size: Size) -> list[Row]:
     """A tick with nothing new."""
     _deliver(bench, SMALL_ROWS, files=1)
     bench.run()
-    _expect_rows(bench, SMALL_ROWS)
+    bench.expect_rows(SMALL_ROWS)
     bench.run()
     cost = take_median([bench.run() for _ in range(max(size.repeats, 5))])
     work = "idle tick: nothing new"
@@ -76,7 +69,7 @@ def run_small(bench: Workbench, size: Size) -> list[Row]:
     def deliver_and_run(_: int) -> Cost:
         _deliver(bench, SMALL_ROWS, files=1, start_id=next(start_ids))
         cost = bench.run()
-        _expect_rows(bench, SMALL_ROWS)
+        bench.expect_rows(SMALL_ROWS)
         return cost
 
     deliver_and_run(0)
@@ -93,16 +86,16 @@ def _run_million(
 
     def run_ours(number: int) -> Cost:
         fresh = Workbench(bench.folder / f"ours-{number}")
-        _link_files(bench.inbox, fresh.inbox)
+        fresh.receive(bench.inbox)
         if not is_checked:
             (fresh.project / "expectations" / "orders.yaml").unlink()
         cost = fresh.run()
-        _expect_rows(fresh, rows)
+        fresh.expect_rows(rows)
         return cost
 
     def run_theirs(number: int) -> Cost:
         fresh = Workbench(bench.folder / f"theirs-{number}")
-        _link_files(bench.inbox, fresh.inbox)
+        fresh.receive(bench.inbox)
         return run_other(fresh)
 
     ours, theirs = alternate(_heavy_repeats(size), run_ours, run_theirs)
@@ -112,11 +105,6 @@ def _run_million(
 
 def _heavy_repeats(size: Size) -> int:
     return max(1, size.repeats // 3)
-
-
-def _link_files(source: Path, target: Path) -> None:
-    for path in source.iterdir():
-        os.link(path, target / path.name)
 
 
 def run_million(bench: Workbench, size: Size) -> list[Row]:
@@ -144,7 +132,7 @@ def run_many_files(bench: Workbench, size: Size) -> list[Row]:
     def run_small_once() -> Cost:
         _deliver(bench, SMALL_ROWS, files=1, start_id=next(start_ids))
         cost = bench.run()
-        _expect_rows(bench, SMALL_ROWS)
+        bench.expect_rows(SMALL_ROWS)
         return cost
 
     run_small_once()
@@ -154,7 +142,7 @@ def run_many_files(bench: Workbench, size: Size) -> list[Row]:
     files, written = size.rows(10_000), count_files(bench.table(), "*.parquet")
     _deliver(bench, files, files=files, start_id=50_000_000)
     many = bench.run()
-    _expect_rows(bench, files)
+    bench.expect_rows(files)
     written = count_files(bench.table(), "*.parquet") - written
     plain = bench.run_plain_files()
     idle_after = take_median([bench.run() for _ in range(size.repeats)])
@@ -180,7 +168,7 @@ def run_hundred(bench: Workbench, size: Size) -> list[Row]:
     for number in range(runs):
         _deliver(bench, SMALL_ROWS, files=1, start_id=1 + number * SMALL_ROWS)
         costs.append(bench.run())
-        _expect_rows(bench, SMALL_ROWS)
+        bench.expect_rows(SMALL_ROWS)
         state_files.append(count_files(bench.state()) - count_files(bench.state() / "runs"))
     late, early = take_median(costs[-5:]), take_median(costs[2:7])
     middle = runs // 2
@@ -206,7 +194,7 @@ def run_memory(bench: Workbench, size: Size) -> list[Row]:
         fresh = Workbench(bench.folder / f"rows-{number}")
         make_orders(fresh.inbox, rows, Draw(faults=FAULTS), files=8 * (1 if number == 0 else 10))
         peaks.append(fresh.run())
-        _expect_rows(fresh, rows)
+        fresh.expect_rows(rows)
     million, ten = peaks
     work = f"{size.rows(10 * MILLION):,} rows against {size.rows(MILLION):,}"
     return [Row(work, "peak memory ratio", ten.peak_rss_bytes / million.peak_rss_bytes, 1.05, ten, million, "1 M rows")]
@@ -223,7 +211,7 @@ def run_worker_memory(bench: Workbench, size: Size) -> list[Row]:
             for path in fresh.inbox.iterdir():
                 subprocess.run(["gzip", "-1", str(path)], check=True)
         cost = fresh.run()
-        _expect_rows(fresh, count)
+        fresh.expect_rows(count)
         work = f"one file of {given / 1e6:,.0f} MB{', gzip' if is_zipped else ''}"
         rows.append(Row(work, "MiB of the largest Python worker", cost.worker_rss_bytes / 2**20, 300.0, cost))
     return rows
@@ -256,7 +244,7 @@ def _run_kafka(bench: Workbench, size: Size, limit: float, *, is_checked: bool) 
             if not is_checked:
                 (fresh.project / "expectations" / "clicks.yaml").unlink()
             cost = fresh.run("clicks")
-            _expect_rows(fresh, rows, "clicks")
+            fresh.expect_rows(rows, "clicks")
             return cost
 
         def run_theirs(number: int) -> Cost:
@@ -279,7 +267,7 @@ def run_killed(bench: Workbench, size: Size) -> list[Row]:
 
     def make_project() -> Workbench:
         fresh = Workbench(bench.folder / f"try{next(numbers)}")
-        _link_files(bench.inbox, fresh.inbox)
+        fresh.receive(bench.inbox)
         return fresh
 
     def measure_broken(run: Callable[..., Cost], table: Path, half_seconds: float, kept: int | None) -> Cost:
@@ -299,7 +287,7 @@ def run_killed(bench: Workbench, size: Size) -> list[Row]:
 
     whole = make_project()
     undisturbed, plain_undisturbed = whole.run(), whole.run_plain_files()
-    _expect_rows(whole, rows)
+    whole.expect_rows(rows)
 
     def break_ours(_: int) -> Cost:
         fresh, kept = make_project(), count_rows(whole.table())
@@ -357,4 +345,8 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "backfill": run_backfill,
     "compaction": run_compaction,
     "maintained_reads": run_maintained_reads,
+    "store_idle": run_store_idle,
+    "store_small": run_store_small,
+    "store_million": run_store_million,
+    "store_keys": run_store_keys,
 }

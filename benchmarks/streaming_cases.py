@@ -85,7 +85,7 @@ def run_million_keys(bench: Workbench, size: Size) -> list[Row]:
     return [Row(work, "CPU ratio", late.cpu_seconds / early.cpu_seconds, 1.1, late, early, "runs 2 to 4")]
 
 
-def _age(bench: Workbench, keys: int, runs: int) -> tuple[Cost, Cost]:
+def _age(bench: Workbench, keys: int, runs: int) -> list[Cost]:
     """The last three of ``runs`` runs, and runs 2 to 4 of a fresh project: in turns, for the minutes between the first
     and the last run of one project are longer than a machine stays as fast as it was."""
     fresh = Workbench(bench.folder / "fresh")

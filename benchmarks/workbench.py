@@ -69,6 +69,18 @@ class Workbench:
         suite = str(ROOT / "expectations" / "orders.yaml")
         return self.run_plain("plain_gx_job.py", str(self.inbox), *self._plain_folders("plain_gx"), suite)
 
+    def receive(self, folder: Path) -> None:
+        """Have the files of ``folder`` in the inbox."""
+        for path in folder.iterdir():
+            os.link(path, self.inbox / path.name)
+
+    def expect_rows(self, rows: int, pipeline: str = "orders") -> None:
+        """Refuse a figure of a run that did not do the work."""
+        report = self.last_report(pipeline)
+        if report["rows"]["read"] != rows or report["outcome"] != "published":
+            found = f"{report['rows']}, {report['outcome']}"
+            raise BenchmarkError(f"expected {rows} rows published, the report says {found}")
+
     def last_report(self, pipeline: str = "orders") -> dict[str, Any]:
         """The newest run report of ``pipeline``."""
         reports = sorted((self.state(pipeline) / "runs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
@@ -117,11 +129,7 @@ def take_median(costs: list[Cost]) -> Cost:
     )
 
 
-def alternate(repeats: int, first: Callable[[int], Cost], second: Callable[[int], Cost]) -> tuple[Cost, Cost]:
-    """Measure A B A B ..., so that a slow minute of the machine falls on both; the median of each side."""
-    ours: list[Cost] = []
-    theirs: list[Cost] = []
-    for number in range(repeats):
-        ours.append(first(number))
-        theirs.append(second(number))
-    return take_median(ours), take_median(theirs)
+def alternate(repeats: int, *sides: Callable[[int], Cost]) -> list[Cost]:
+    """Measure A B A B ..., so that a slow minute of the machine falls on all; the median of each side."""
+    turns = [[side(number) for side in sides] for number in range(repeats)]
+    return [take_median(list(costs)) for costs in zip(*turns, strict=True)]
