@@ -23,7 +23,7 @@ from tools.errors_seen import record_to
 
 LANES = {
     "protocol": ("unit", "model"),
-    "commands": ("e2e", "airflow", "spark"),
+    "commands": ("spark", "e2e", "airflow"),
     "failures": ("recovery", "stores", "cluster", "kafka"),
     "streams": ("streams",),
 }
