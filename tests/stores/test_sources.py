@@ -160,6 +160,39 @@ def test_a_list_and_a_look_identify_an_object_alike(request: pytest.FixtureReque
     assert look_at(f"{bucket.url}/in/absent") is None
 
 
+@pytest.mark.parametrize("fixture", ["s3_bucket", "azure_container"])
+def test_a_list_begins_after_a_key(request: pytest.FixtureRequest, fixture: str) -> None:
+    bucket: Bucket = request.getfixturevalue(fixture)
+    keys = ["!", "%41", "1.json", "2 ä.json", "A=1/b.json", "a.json"]
+    for key in keys:
+        obstore.put(bucket.client, f"in/{key}", b"1")
+    obstore.put(bucket.client, "in2/b", b"1")
+    for number, key in enumerate(keys):
+        assert list(list_below(ObjectPath(f"{bucket.url}/in"), key)) == keys[number + 1 :]
+
+
+def test_a_run_lists_only_what_is_new(tmp_path: Path, s3_bucket: Bucket) -> None:
+    keys = f'path: {s3_bucket.url}/in, format: json, schema: "id BIGINT", start: now, list_all_every: 1 day'
+    project = StoredSource(tmp_path).make(s3_bucket, f"  orders: {{type: files, {keys}}}\n")
+    for number in range(1100):  # two pages
+        project.put(f"in/2026-{number:04}.json", lines(-1))
+    project.run()
+    assert project.run()["requests"] == {"ingest": 1}
+    project.put("in/2026-2000.json", lines(1))
+    assert project.run()["outcome"] == "published"
+    project.run()  # lists for a last time what the one before has taken
+    project.put("in/2026-1500.json", lines(2))
+    late = project.run()
+    assert (late["outcome"], late["requests"]) == ("nothing_new", {"ingest": 1})
+    spec = project.root / "jobs/orders/pipeline.yaml"
+    spec.write_text(spec.read_text().replace("1 day", "1 second"))
+    found = project.run()
+    assert found["outcome"] == "published"
+    assert any("2026-1500.json), with names that sort before some that were taken" in note for note in found["notes"])
+    assert project.rows("id") == [(1,), (2,)]
+    assert project.run()["requests"] == {"ingest": 2}
+
+
 def test_objects_are_read_again_for_a_refresh_unless_they_changed(tmp_path: Path, s3_bucket: Bucket) -> None:
     url = s3_bucket.url
     source = f'  orders: {{type: files, path: {url}/in, format: json, schema: "id BIGINT, day DATE"}}\n'

@@ -19,6 +19,7 @@ from tidegate.runs.restart.new_query import accept_losses, left_behind, renew_ch
 from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.findings import (
     changed_error,
+    describe_late,
     describe_start,
     list_changed,
     note_first_look,
@@ -134,6 +135,9 @@ def _take_over_offsets(context: RunContext, facts: Facts, birth: Birth) -> bool:
 
 def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:
     """Put what each source has, and the files of it that are gone, into the report."""
+    for name, scan in pending.scans.items():
+        if scan.late:
+            context.report.add_note(describe_late(name, scan.late))
     for name, summary in pending.summaries.items():
         if "paths" in summary.get("before_start", {}):
             context.report.add_note(describe_start(name, summary["before_start"]))

@@ -51,6 +51,8 @@ _BY_MODEL = {
         "(66), or reread_tail, which takes the lines that were appended.",
         "start": "What the first run reads of the files that are there: all, now (none of them), or an ISO time stamp "
         "with its zone (those changed at or after it). The others count as taken. Later runs read every new file.",
+        "list_all_every": "For objects whose names sort by time: list all keys only this often, and in the other runs "
+        "those after the last one that was taken. Default: list all keys in each run.",
         "follow_links": "Folders outside the source's own that its symbolic links may lead to.",
     },
     "KafkaSource": {

@@ -134,6 +134,7 @@ class FilesSource(BaseSource):
     on_change: Literal["report", "fail", "reread_tail"] = "report"
     follow_links: list[str] = []
     start: str = "all"
+    list_all_every: Seconds | None = None
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
     values: Literal["exact"] = "exact"
     static: bool = False

@@ -94,6 +94,7 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
         for number, folder in enumerate(source.follow_links):
             found += _check_link_folder((*here, "follow_links", number), source, folder)
         found += [*_check_on_change((*here, "on_change"), source), *_check_start((*here, "start"), source)]
+        found += _check_list_all_every((*here, "list_all_every"), source)
     if isinstance(source, KafkaSource):
         found += [*_check_topics(here, source), *_check_starting_offsets((*here, "starting_offsets"), source)]
     if isinstance(source, (RateSource, SocketSource)):
@@ -259,6 +260,15 @@ def _check_start(here: KeyPath, source: FilesSource) -> Iterator[Finding]:
         yield Finding(here, "a static source is read whole in each run", "remove it")
     elif source.start not in ("all", "now"):
         yield from _check_moment(here, source.start, ("all", "now"), "write all, now, or an ISO time stamp")
+
+
+def _check_list_all_every(here: KeyPath, source: FilesSource) -> Iterator[Finding]:
+    if source.list_all_every is None:
+        return
+    if source.static:
+        yield Finding(here, "a static source is read whole in each run", "remove it")
+    elif not source.is_on_store:
+        yield Finding(here, "a folder is listed whole in each run; only a store can list a part", "remove it")
 
 
 def _check_moment(here: KeyPath, value: str, words: tuple[str, ...], fix: str) -> Iterator[Finding]:

@@ -27,7 +27,8 @@ from tidegate.core import storage
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.storage import range_file
 from tidegate.core.storage.faults import StoreError
-from tidegate.core.storage.user_objects import StoredObject
+from tidegate.core.storage.object_path import ObjectPath
+from tidegate.core.storage.user_objects import StoredObject, list_below
 from tidegate.sources.files import intake
 from tidegate.sources.files.batch_plan import divide_files
 from tidegate.sources.files.differences import find_differences
@@ -35,6 +36,7 @@ from tidegate.sources.files.findings import note_first_look, note_scan
 from tidegate.sources.files.forms import find_fault, form_of
 from tidegate.sources.files.ledger import is_retired, piece_number, shown_path
 from tidegate.sources.files.listing import list_source
+from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.files.unreadable import find_unreadable, kept_file, quarantine_whole, read_whole_again
 from tidegate.sources.readers import links
 from tidegate.sources.readers.links import Pointer, open_link, read_pointer, stat_link
@@ -291,6 +293,200 @@ def test_settle_goes_by_the_time_of_the_store(tmp_path: Path, store: FaultyStore
     with make_inbox(tmp_path, path=TOP, settle="1 minute") as inbox:
         assert [one["path"] for one in inbox.scan().settling] == [f"{TOP}/a.json"]
         assert len(inbox.scan(now=(now + timedelta(minutes=2)).timestamp()).new) == 1
+
+
+# Lists of a part
+
+
+class CountingStore(FaultyStore):
+    """A store that counts the keys it lists. ``written``: for how many seconds a key is there, where it is not new."""
+
+    listed = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[str, int] = {}
+
+    def list(self, prefix: str | None = None, *, chunk_size: int = 50, offset: str | None = None) -> Iterator[Any]:
+        for page in super().list(prefix, chunk_size=chunk_size, offset=offset):
+            self.listed += len(page)
+            for one in page:
+                one["last_modified"] -= timedelta(seconds=self.written.get(one["path"], 0))
+            yield page
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> CountingStore:
+    made = CountingStore()
+    use_store(monkeypatch, made)
+    return made
+
+
+def names(scan: FilesScan) -> list[str]:
+    return [one.path.removeprefix(f"{TOP}/") for one in scan.new]
+
+
+def take(inbox: Inbox, batch_id: int, at: float) -> list[str]:
+    """What a run takes at this time, in seconds."""
+    scan = inbox.scan(now=at)
+    note_first_look(inbox.ledger, SOURCE, inbox.spec, scan)
+    note_scan(inbox.ledger, SOURCE, scan)
+    inbox.admit(scan)
+    stage(inbox, batch_id)
+    return names(scan)
+
+
+@pytest.mark.parametrize("path", ["", "/*/*.json", "/"])
+def test_a_list_of_a_part_costs_what_is_new(tmp_path: Path, counting: CountingStore, path: str) -> None:
+    with make_inbox(tmp_path, path=TOP + path, list_all_every="1 day") as inbox:
+        for day in range(10, 30):
+            for number in range(200):
+                put(counting, f"in/day=2026-01-{day}/{number:04}.json")
+            taken = take(inbox, day, at=1e9 + day)
+            assert taken == [f"day=2026-01-{day}/{number:04}.json" for number in range(200)]
+        for tick in range(3):
+            counting.requests.clear()
+            counting.listed = 0
+            assert take(inbox, 30 + tick, at=1e9 + 40) == []
+            assert counting.requests == ["list"]
+        assert counting.listed == 0
+        put(counting, "in/day=2026-01-30/0000.json")
+        assert take(inbox, 40, at=1e9 + 41) == ["day=2026-01-30/0000.json"]
+        assert counting.listed == 1
+
+
+def test_all_keys_are_listed_when_it_is_time(tmp_path: Path, counting: CountingStore) -> None:
+    with make_inbox(tmp_path, path=TOP, list_all_every="1 hour") as inbox:
+        for name in ("2.json", "3.json", "_SUCCESS", "4.json"):
+            put(counting, f"in/{name}")
+        for tick in range(3):
+            take(inbox, tick, at=1000 + tick)
+        put(counting, "in/1.json")
+        put(counting, "in/2.json", b"another")
+        counting.inside.delete("in/3.json")
+        scan = inbox.scan(now=1003)
+        assert (names(scan), scan.changed, scan.vanished, scan.late) == ([], (), (), ())
+        for now in (1001 + 3600, 999):  # the interval has passed; the clock was set back
+            scan = inbox.scan(now=now)
+            assert (names(scan), scan.vanished, scan.late) == (["1.json"], (f"{TOP}/3.json",), (f"{TOP}/1.json",))
+            assert [one["path"] for one in scan.changed] == [f"{TOP}/2.json"]
+        assert take(inbox, 3, at=4601) == ["1.json"]
+        put(counting, "in/5.json")
+        assert take(inbox, 4, at=4602) == ["5.json"]
+        assert take(inbox, 5, at=4603) == []
+        put(counting, "in/10.json")
+        assert inbox.scan(now=4604).new == ()
+        inbox.keys["path"] = f"{TOP}/*.json"  # what was passed by under another path may be read under this one
+        assert names(inbox.scan(now=4604)) == ["10.json"]
+        del inbox.keys["list_all_every"]
+        assert names(inbox.scan(now=4604)) == ["10.json"]
+
+
+def test_a_list_of_a_part_does_not_pass_what_settles(tmp_path: Path, counting: CountingStore) -> None:
+    now = datetime.now(UTC).timestamp()
+    with make_inbox(tmp_path, path=TOP, list_all_every="1 day", settle="1 minute") as inbox:
+        for name, seconds in {"a": 100, "b": 0, "c": 100}.items():
+            put(counting, f"in/{name}")
+            counting.written[f"in/{name}"] = seconds
+        assert take(inbox, 0, at=now) == ["a", "c"]
+        for batch in (1, 2):
+            assert take(inbox, batch, at=now) == []
+        put(counting, "in/aa")  # late, but before what settles was taken
+        counting.written["in/aa"] = 100
+        assert take(inbox, 3, at=now) == ["aa"]
+        assert take(inbox, 4, at=now + 100) == ["b"]
+        for batch in (5, 6):
+            assert take(inbox, batch, at=now + 100) == []
+        counting.listed = 0
+        assert take(inbox, 7, at=now + 100) == []
+        assert counting.listed == 0
+
+
+def test_a_list_of_a_part_does_not_pass_what_cannot_be_read(tmp_path: Path, store: FaultyStore) -> None:
+    with make_inbox(tmp_path, path=TOP, list_all_every="1 day", schema="id BIGINT, day DATE") as inbox:
+        for day in ("2026-01-01", "2026-01-02x", "2026-01-03"):
+            put(store, f"in/day={day}/a.json")
+        for batch, taken in enumerate([["day=2026-01-01/a.json", "day=2026-01-03/a.json"], [], [], []]):
+            assert [one["path"] for one in inbox.scan(now=1000 + batch).skipped] == [f"{TOP}/day=2026-01-02x/a.json"]
+            assert take(inbox, batch, at=1000 + batch) == taken
+        inbox.keys["schema"] = "id BIGINT, day STRING"
+        assert take(inbox, 5, at=1005) == ["day=2026-01-02x/a.json"]
+
+
+def test_a_list_of_a_part_does_not_pass_what_a_killed_run_has_seen(tmp_path: Path, store: FaultyStore) -> None:
+    with make_inbox(tmp_path, path=TOP, list_all_every="1 hour") as inbox:
+        put(store, "in/2.json")
+        for batch in range(3):
+            take(inbox, batch, at=1000 + batch)
+        put(store, "in/1.json")
+        assert inbox.scan(now=1004).new == ()
+        note_scan(inbox.ledger, SOURCE, inbox.scan(now=9000))  # lists all keys, and is killed before it takes any
+        for batch, taken in enumerate([["1.json"], [], []], 3):
+            assert take(inbox, batch, at=9001 + batch) == taken
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_object_is_taken_once_whenever_a_run_ends(tmp_path: Path, store: FaultyStore, seed: int) -> None:
+    """Of a run that is killed, only the first steps are done. Names that come late are found within the interval."""
+    draw = random.Random(seed)
+    offered: set[str] = set()
+    taken: list[str] = []
+    now = datetime.now(UTC).timestamp() + 10
+    with make_inbox(tmp_path, path=TOP, list_all_every="10 minutes") as inbox:
+        for run in range(40):
+            now += 60
+            for _ in range(draw.randrange(4)):
+                name = f"{run - draw.choice((0, 0, 0, 1, 7)) + 10}-{draw.randrange(10**6)}.json"
+                put(store, f"in/{name}")
+                offered.add(name)
+            steps = draw.randrange(5)
+            scan = inbox.scan(now=now)
+            if steps > 0:
+                note_first_look(inbox.ledger, SOURCE, inbox.spec, scan)
+            if steps > 1:
+                note_scan(inbox.ledger, SOURCE, scan)
+            if steps > 2:
+                inbox.admit(scan)
+                taken += names(scan)
+            if steps > 3:
+                stage(inbox, run)
+        for run in (41, 42):
+            taken += take(inbox, run, at=now + 600 * run)
+    assert sorted(taken) == sorted(offered)
+
+
+def test_one_object_is_looked_at_in_each_run(tmp_path: Path, store: FaultyStore) -> None:
+    put(store, "in/a.json")
+    with make_inbox(tmp_path, path=f"{TOP}/a.json", list_all_every="1 day") as inbox:
+        for tick in range(3):
+            take(inbox, tick, at=1000 + tick)
+        put(store, "in/a.json", b"another")
+        assert [one["path"] for one in inbox.scan(now=1003).changed] == [f"{TOP}/a.json"]
+
+
+KEYS_IN_ORDER = [
+    "!",
+    '"',
+    "#a",
+    "%41",
+    "A=1/b c.json",
+    "[1",
+    "_k=v/a",
+    "a.json",
+    "a/b.json",
+    "b+&@",
+    "{z",
+    "~",
+    "ä",
+    "𝄞",
+]
+
+
+@pytest.mark.parametrize("after", KEYS_IN_ORDER)
+def test_a_part_begins_after_any_key(store: FaultyStore, after: str) -> None:
+    for key in KEYS_IN_ORDER:
+        put(store, f"in/{key}")
+    assert sorted(list_below(ObjectPath(TOP), after)) == [key for key in KEYS_IN_ORDER if key > after]
 
 
 # Reading

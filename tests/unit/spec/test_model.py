@@ -48,6 +48,7 @@ WITH_EVERY_KIND: dict[str, Any] = {
             "event_time": "t",
             "watermark": "2 hours",
             "settle": "0 seconds",
+            "list_all_every": "1 day",
             "follow_links": ["a"],
             "options": {"header": True, "sep": ";", "maxColumns": 7, "samplingRatio": 0.5},
         },
@@ -242,7 +243,7 @@ def test_figures_beyond_all_bounds_are_faults() -> None:
 def test_everything_is_in_its_json() -> None:
     spec = PipelineSpec.read(WITH_EVERY_KIND)
     written = {key: WITH_EVERY_KIND[key] for key in ("close_windows", "maintenance", "alerts")}
-    seconds = {"watermark": "2 hours", "settle": "0 seconds"}
+    seconds = {"watermark": "2 hours", "settle": "0 seconds", "list_all_every": "1 day"}
     files = spec.to_json()["sources"]["files"]
     assert files["watermark"] == 7200 and "fields_set" not in str(files)
     sources = spec.to_json()["sources"] | {"files": files | seconds} | {"kafka": WITH_EVERY_KIND["sources"]["kafka"]}

@@ -149,7 +149,7 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
 on_row_error, trigger, output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, alerts, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, on_change, \
-follow_links, start, unknown_fields, values, static, options
+follow_links, start, list_all_every, unknown_fields, values, static, options
   jobs/orders/pipeline.yaml:9: sources.trades.format: 'jsn' is not allowed
       fix: write json; allowed: json, csv, text, xml, parquet, orc, avro
   jobs/orders/pipeline.yaml:10: sources.trades.schema: not a schema in Spark's DDL: column b: there is no type 'STRNG'
@@ -341,6 +341,7 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ),
         ("    follow_links: [s3a://bucket/x]", "is a URI"),
         ("    follow_links: [s3://bucket/x]", "an object store has no symbolic links"),
+        ("    list_all_every: 1 day", "a folder is listed whole in each run"),
         ("trigger: onc", "9: trigger: 'onc' is not allowed | write once; allowed: available_now, once"),
         (
             "spark: {conf: {spark.master: x}}",
@@ -796,6 +797,7 @@ def test_what_users_wrote(tmp_path, more, key, message, fix):
         ("", None),
         ("    on_change: reread_tail\n", "nothing is appended to an object"),
         ("    follow_links: [data/other]\n", "an object store has no symbolic links"),
+        ("    list_all_every: 1 day\n", None),
         ("maintenance: {source: delete}\n", "the sources are on an object store | remove it, and use a lifecycle rule"),
         ("table: {path: 's3://bucket/in'}\n", "are inside of one another"),
     ],

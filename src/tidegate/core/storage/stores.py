@@ -172,9 +172,9 @@ def _check_bucket(scheme: str, bucket: str) -> None:
             raise
 
 
-def list_pages(store: ObjectStore, prefix: str | None) -> Iterator[Sequence[ObjectMeta]]:
-    """The objects whose keys begin with ``prefix``, by pages."""
-    for number, page in enumerate(store.list(prefix, chunk_size=PAGE_KEYS)):
+def list_pages(store: ObjectStore, prefix: str | None, after: str | None = None) -> Iterator[Sequence[ObjectMeta]]:
+    """The objects whose keys begin with ``prefix``, and sort after ``after``, by pages."""
+    for number, page in enumerate(store.list(prefix, offset=after, chunk_size=PAGE_KEYS)):
         if number:
             note_requests()
         yield page

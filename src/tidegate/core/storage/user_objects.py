@@ -52,14 +52,16 @@ class StoredObject(NamedTuple):
         return cls(meta["size"], modified_ns, number, e_tag)
 
 
-def list_below(folder: ObjectPath) -> dict[str, StoredObject]:
-    """Every object below a folder, also empty ones: {path from there: object}. Raises StoreError, also where there is
-    no such bucket."""
+def list_below(folder: ObjectPath, after: str = "") -> dict[str, StoredObject]:
+    """Every object below a folder, also empty ones: {path from there: object}; only those whose path sorts after
+    ``after``. Raises StoreError, also where there is no such bucket."""
     prefix = f"{folder.key}/" if folder.key else ""
 
     def ask(store: ObjectStore) -> dict[str, StoredObject]:
-        pages = list_pages(store, prefix or None)
-        return {one["path"][len(prefix) :]: StoredObject.of(one) for page in pages for one in page}
+        pages = list_pages(store, prefix or None, prefix + after if after else None)
+        found = {one["path"][len(prefix) :]: StoredObject.of(one) for page in pages for one in page}
+        # Azure begins with the key itself.
+        return {path: one for path, one in found.items() if path > after} if after else found
 
     return list_objects(folder, ask)
 

@@ -95,6 +95,8 @@ def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
         ledger.note_same(source_name, scan.same)
     if scan.vanished:
         ledger.note_place(source_name, scan.vanished, "reported")
+    if scan.listed is not None:
+        ledger.note_listed(source_name, scan.listed)
 
 
 def note_first_look(ledger: Ledger, source_name: str, spec: FilesSource, scan: FilesScan) -> bool:
@@ -186,6 +188,12 @@ def describe_start(name: str, earlier: BeforeStart) -> str:
         return f"{what} {rest}"
     they, counts = ("was", "it counts as taken and was") if is_one else ("were", "they count as taken and were")
     return f"{what} {they} there before that, first {earlier['paths'][0]}; {counts} not read"
+
+
+def describe_late(name: str, late: Sequence[str]) -> str:
+    """Describe new objects that only a list of all keys has found."""
+    found = f"{count_of(len(late), 'object')} ({list_first(late)})"
+    return f"source {name}: found by listing all keys: {found}, with names that sort before some that were taken"
 
 
 def describe_change(name: str, source: FilesSource, began: Start | None) -> str | None:

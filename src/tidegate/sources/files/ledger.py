@@ -169,6 +169,16 @@ class Start(NamedTuple):
     reported: int
 
 
+class Listed(NamedTuple):
+    """How far a store was listed. ``mark``: up to this URI, each object was taken, or is not to be read; "" where that
+    is true of none. All keys were listed last at ``all_at``, in seconds since the epoch. ``how`` is what decides which
+    objects are read: with another value the mark says nothing."""
+
+    mark: str
+    all_at: float
+    how: str
+
+
 class FileState(NamedTuple):
     """The state of a file up to which everything was read, or acknowledged as not read. ``mark`` is None when its
     content could not be read."""
@@ -291,6 +301,14 @@ class Ledger(LedgerFile):
         # `start: all` passes over nothing and has no row: taken files show that the source was looked at.
         has_read = self._select("SELECT 1 FROM files WHERE source = ? LIMIT 1", source)
         return Start("all", "", 0, 0, reported=1) if has_read else None
+
+    def listed(self, source: str) -> Listed | None:
+        """Return how far a source was listed; None when that was never noted."""
+        if not self._select("SELECT 1 FROM sqlite_master WHERE name = 'listed'"):
+            return None
+        for mark, *others in self._select("SELECT mark, all_at, how FROM listed WHERE source = ?", source):
+            return Listed(os.fsdecode(mark), *others)
+        return None
 
     def noted_rows(self) -> list[LedgerRow]:
         """Return files that changed after they were read, as the last run saw them, and are not acknowledged."""
@@ -482,6 +500,17 @@ class Ledger(LedgerFile):
     def note_start_reported(self, sources: Iterable[str]) -> None:
         """Note that a report names the files from before the start of these sources."""
         self._change("UPDATE starts SET told = 1 WHERE source = ?", ((source,) for source in sources))
+
+    def note_listed(self, source: str, listed: Listed) -> None:
+        """Note how far a source was listed."""
+        with self._writing():
+            # Not in the schema: older ledgers have no such table, and most sources need none.
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS listed "
+                "(source TEXT PRIMARY KEY, mark BLOB NOT NULL, all_at REAL NOT NULL, how TEXT NOT NULL)"
+            )
+            values = (source, os.fsencode(listed.mark), listed.all_at, listed.how)
+            self._db.execute("INSERT OR REPLACE INTO listed (source, mark, all_at, how) VALUES (?, ?, ?, ?)", values)
 
     def note_content(self, source: str, files: Iterable[tuple[str, int, Mark | None]]) -> None:
         """Note the content of linked files: (path, ctime_ns after linking, mark)."""

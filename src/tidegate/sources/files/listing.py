@@ -136,21 +136,26 @@ def is_inside(path: str, roots: Sequence[str]) -> bool:
 
 
 def list_source(
-    top: str, follow_links: Sequence[str] = (), *, name_filter: object = None, is_recursive: bool = False
+    top: str,
+    follow_links: Sequence[str] = (),
+    *,
+    name_filter: object = None,
+    is_recursive: bool = False,
+    after: str = "",
 ) -> Listing:
     """List ``top``, absolute and normalised: an existing folder or file as it is named, else a glob with ``*``, ``?``,
     ``[...]`` and ``**`` (any number of folders).
 
     ``name_filter`` is Spark's pathGlobFilter on file names, ``is_recursive`` its recursiveFileLookup, ``follow_links``
-    further folders, absolute, below which symbolic links may lead. Raises
-    FileNotFoundError, NotADirectoryError or PermissionError, with the folder as filename, for the folder itself or the
-    part of a glob before its first wildcard.
+    further folders, absolute, below which symbolic links may lead. Of objects only those are listed whose URI sorts
+    after ``after``. Raises FileNotFoundError, NotADirectoryError or PermissionError, with the folder as filename, for
+    the folder itself or the part of a glob before its first wildcard.
     """
     accepts = _name_matcher(str(name_filter)) if name_filter is not None else None
     base, pattern = _split(top)
     listing = Listing(base, find_roots(top, follow_links))
     if isinstance(folder := storage.parse_path(base), storage.ObjectPath):
-        _list_objects(listing, folder, pattern, accepts, is_recursive)
+        _list_objects(listing, folder, pattern, accepts, is_recursive, after.removeprefix(f"{base}/"))
         return listing
     if not pattern:
         if base != top:
@@ -287,13 +292,15 @@ def _list_objects(
     parts: Sequence[str],
     accepts: Callable[[str], bool] | None,
     is_recursive: bool,
+    after: str,
 ) -> None:
-    """As a folder or a glob, from one list of all keys below ``folder``; a folder is what keys have before a slash."""
+    """As a folder or a glob, from one list of all keys below ``folder``, or of those after ``after``; a folder is what
+    keys have before a slash."""
     # It brings the client of object stores, which a project on local disks does without.
     from tidegate.core.storage.user_objects import if_allowed, list_below, look_at
 
-    found = list_below(folder)
-    if not found and not parts and (alone := if_allowed(lambda: look_at(listing.base))) is not None:
+    found = list_below(folder, after)
+    if not (found or parts or after) and (alone := if_allowed(lambda: look_at(listing.base))) is not None:
         listing.files.append((listing.base, alone))
     states: dict[str, set[int]] = {"": _closure({0}, parts)}
 

@@ -6,10 +6,11 @@ sub-folders, or matching the glob are taken. Everything else is in ``skipped`` w
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -25,6 +26,7 @@ from tidegate.sources.files.ledger import (
     KnownState,
     Ledger,
     LedgerRow,
+    Listed,
     NewFile,
     Start,
     piece_number,
@@ -128,6 +130,10 @@ class FilesScan:
     same: tuple[tuple[str, int, int, bool], ...] = ()
     before_start: tuple[NewFile, ...] = ()
     began: Start | None = None
+    listed: Listed | None = None
+    """How far a store was listed, where that differs from what is noted."""
+    late: tuple[str, ...] = ()
+    """New files whose names sort before those of the last list of a part: only a list of all keys has them."""
 
 
 EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, reported=1))
@@ -149,12 +155,15 @@ def scan_files(
     it, or in a first look that passes over files a folder in it, may not be listed; UsageError SOURCE_IS_TABLE when its
     files are those of a table.
     """
+    now = time.time() if now is None else now
+    began = ledger.start_of(source_name)
+    noted = ledger.listed(source_name) if spec.list_all_every is not None and began is not None else None
+    after = _mark_to_list_after(spec, noted, now)
     try:
-        listing = list_files(project, paths, source_name, spec)
+        listing = list_files(project, paths, source_name, spec, after)
     except SourceLostError:
         check_no_table(project, paths, source_name, spec)
         raise
-    began = ledger.start_of(source_name)
     # In a store this costs a request for each folder above.
     looks_above = began is None or not spec.is_on_store
     _refuse(_find_made_table(project, spec, listing, looks_above=looks_above), paths, source_name)
@@ -165,7 +174,7 @@ def scan_files(
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
     by_path = {path.removeprefix(prefix): (path, found) for path, found in listing.files}
     known = ledger.known_states(source_name, list(by_path))
-    look = _Look(spec, listing.roots, time.time() if now is None else now)
+    look = _Look(spec, listing.roots, now)
     look.at_skipped(source_name, ledger, listing.skipped, prefix)
     differing = look.compare_states(by_path, known, starts_ns)
     for path, row in ledger.last_rows(source_name, differing).items():
@@ -183,12 +192,29 @@ def scan_files(
         settling=tuple(look.settling),
         skipped=tuple(look.skipped),
         changed=tuple(look.changed),
-        vanished=_vanished(source_name, ledger, known, listing, prefix),
+        vanished=() if after else _vanished(source_name, ledger, known, listing, prefix),
         partition_columns=columns,
         same=tuple(look.same),
         before_start=tuple(look.earlier),
         began=began,
+        listed=None if spec.list_all_every is None or began is None else look.find_listed(known, fresh, after, noted),
+        late=tuple(one.path for one in fresh if noted is not None and one.path <= noted.mark),
     )
+
+
+def _mark_to_list_after(spec: FilesSource, noted: Listed | None, now: float) -> str:
+    """The URI after which a store is to be listed; "" where all keys are."""
+    if spec.list_all_every is None or noted is None or noted.how != _how_listed(spec):
+        return ""
+    if noted.mark == spec.path.rstrip("/"):  # the source is one object
+        return ""
+    is_due = not 0 <= now - noted.all_at < spec.list_all_every  # a clock may be set back
+    return "" if is_due else noted.mark
+
+
+def _how_listed(spec: FilesSource) -> str:
+    """What decides which of the objects that a store has are read."""
+    return json.dumps([spec.path, spec.options.get("pathGlobFilter"), _is_recursive(spec)])
 
 
 def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> None:
@@ -271,6 +297,20 @@ class _Look:
             elif (found.st_size, found.st_mtime_ns) != state[:2] or state[2] not in (None, found.st_ctime_ns):
                 differing.append(path)
         return differing
+
+    def find_listed(
+        self, known: Collection[str], fresh: Sequence[FileEntry], after: str, noted: Listed | None
+    ) -> Listed | None:
+        """How far a store was listed by a look at what is after ``after``; None where that is ``noted`` already.
+
+        The mark passes only objects that are in the ledger, and none that is to be read later: the ledger knows those
+        after it that were taken.
+        """
+        unread = [one["path"] for one in (*self.settling, *self.skipped) if "fix" in one or "age_seconds" in one]
+        first = min((*unread, *(one.path for one in fresh)), default=None)
+        mark = max((path for path in known if first is None or path < first), default=after)
+        listed = Listed(mark, noted.all_at if noted is not None and after else self.now, _how_listed(self.spec))
+        return None if listed == noted else listed
 
     def at_skipped(self, source_name: str, ledger: Ledger, skipped: Sequence[Skipped], prefix: str) -> None:
         """Note what the listing skipped. A file that was read, and is gone or unchanged since, needs no ``fix``."""
@@ -482,14 +522,15 @@ def _is_recursive(spec: FilesSource) -> bool:
     return str(spec.options.get("recursiveFileLookup", "false")).lower() == "true"
 
 
-def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
-    """List the folder of a source. Raises what :func:`scan_files` does."""
+def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource, after: str = "") -> Listing:
+    """List the folder of a source; of a store, what sorts after ``after``. Raises what :func:`scan_files` does."""
     where = f"{paths.spec}: sources.{source_name}.path"
     try:
         return list_source(
             *_top_and_links(project, spec),
             name_filter=spec.options.get("pathGlobFilter"),
             is_recursive=_is_recursive(spec),
+            after=after,
         )
     except (FileNotFoundError, NotADirectoryError) as error:
         raise errors.SOURCE_MISSING(
