@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tidegate.core.garbage import collect_rarely
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.shared import plain_tag
@@ -43,7 +44,9 @@ class StoredObject(NamedTuple):
     @classmethod
     def of(cls, meta: ObjectMeta) -> StoredObject:
         """From what a store says of an object."""
-        e_tag = f'"{plain_tag(meta["e_tag"] or "")}"'
+        e_tag = meta["e_tag"] or ""
+        if not e_tag.startswith('"'):
+            e_tag = f'"{plain_tag(e_tag)}"'
         try:  # there are 50,000 in a list: of most stores it is a number already
             number = int(e_tag[1:18], 16) & _LARGEST
         except ValueError:
@@ -52,6 +55,7 @@ class StoredObject(NamedTuple):
         return cls(meta["size"], modified_ns, number, e_tag)
 
 
+@collect_rarely()
 def list_below(folder: ObjectPath, after: str = "") -> dict[str, StoredObject]:
     """Every object below a folder, also empty ones: {path from there: object}; only those whose path sorts after
     ``after``. Raises StoreError, also where there is no such bucket."""

@@ -278,8 +278,9 @@ class Ledger(LedgerFile):
         An idle tick needs these of each file in the folder.
         """
         sql = "SELECT path, size, mtime_ns, ctime_ns, vanished FROM files WHERE source = ? AND path IN ()"
-        found = self._select_some(sql, [source], [os.fsencode(path) for path in paths])
-        return {os.fsdecode(path): (size, mtime_ns, ctime_ns, place) for path, size, mtime_ns, ctime_ns, place in found}
+        names = {os.fsencode(path): path for path in paths}
+        found = self._select_some(sql, [source], [*names])
+        return {names[path]: (size, mtime_ns, ctime_ns, place) for path, size, mtime_ns, ctime_ns, place in found}
 
     def last_rows(self, source: str, paths: Sequence[str]) -> dict[str, LedgerRow]:
         """Return the newest row of each of those ``paths``: its last piece, or the file itself."""

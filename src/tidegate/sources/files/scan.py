@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tidegate.core import storage
 from tidegate.core.errors import SourceLostError, UsageError
+from tidegate.core.garbage import collect_rarely
 from tidegate.core.hive_names import read_folder
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
@@ -140,6 +141,7 @@ EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, repo
 """The scan of a folder that does not exist yet, where that is not an error."""
 
 
+@collect_rarely()
 def scan_files(
     project: Project,
     paths: PipelinePaths,

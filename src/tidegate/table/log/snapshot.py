@@ -7,7 +7,6 @@ With a compaction file, this takes a fraction of a second (docs/how-to/size-it.m
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextvars import ContextVar
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from tidegate.core import storage
+from tidegate.core.garbage import collect_rarely
 from tidegate.state.manifest import StagedFile
 from tidegate.table.footer import read_rows
 from tidegate.table.log.files import (
@@ -199,9 +199,6 @@ _BEGIN_BYTES = 1 << 16
 """How much of a compaction file is read at first: the schema of a wide table and some hundred queries."""
 _Stamp = tuple[int, int]
 _memory: ContextVar[dict[Path, tuple[dict[int, _Stamp], Snapshot]] | None] = ContextVar("_memory", default=None)
-_GARBAGE_AFTER = 50_000
-"""The garbage collector's threshold, instead of 700 new objects: it would scan the actions of very many files, which
-stay in memory, again and again."""
 
 
 @contextlib.contextmanager
@@ -211,12 +208,11 @@ def remember_snapshots() -> Iterator[None]:
     For work that makes versions of very many files, which reads the log some ten times for each. Commits never change;
     if the size or time of one differs, everything is read again.
     """
-    token, thresholds = _memory.set({}), gc.get_threshold()
-    gc.set_threshold(_GARBAGE_AFTER)
+    token = _memory.set({})
     try:
-        yield
+        with collect_rarely():
+            yield
     finally:
-        gc.set_threshold(*thresholds)
         _memory.reset(token)
 
 
