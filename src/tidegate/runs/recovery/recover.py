@@ -6,6 +6,7 @@ process killed between any two writes is completed by the next one with the same
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,9 +55,11 @@ def recover(
     """
     finished = [] if finished is None else finished
     # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
-    logs = (paths.table / LOG_FOLDER, paths.quarantine / LOG_FOLDER)
-    for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions, *logs):
+    for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions):
         storage.put_back_taken(folder)
+    for table in (paths.table, paths.quarantine):
+        with contextlib.suppress(NotADirectoryError):  # a file in the table's place is named later
+            storage.put_back_taken(table / LOG_FOLDER)
     try:
         return _recover(project, paths, spec, lease, finished)
     except DisagreementError as error:
