@@ -6,7 +6,7 @@ A test that is named on pytest's command line (``file.py::test``) always runs, a
 """
 
 LEFT_TO_SWEEP = (
-    # Faults of a cluster: a whole run on one, and what each executor lacks, remain.
+    # Faults of a cluster: a whole run on one, and workers with another Python, remain.
     "cluster/test_airflow_on_cluster.py",
     "cluster/test_full_volume.py",
     "cluster/test_sinks_on_cluster.py",
@@ -14,7 +14,7 @@ LEFT_TO_SWEEP = (
     "cluster/test_unfit_workers.py::test_a_worker_without_the_storage",
     "cluster/test_unfit_workers.py::test_a_file_that_only_the_worker",
     "cluster/test_unfit_workers.py::test_a_source_that_only_the_driver_sees",
-    "cluster/test_unfit_workers.py::test_another_python_on_the_executors",
+    "cluster/test_unfit_workers.py::test_doctor_asks_every_executor",  # unit/views/test_doctor_executors.py
     "cluster/test_unfit_workers.py::test_no_python_and_missing_modules",
     "cluster/test_cluster_runs.py::test_without_any_executor",
     "cluster/test_cluster_runs.py::test_a_frozen_executor",
@@ -211,6 +211,7 @@ LEFT_TO_SWEEP = (
     # test_airflows_own_backfill and test_a_held_increment_asks_a_person do the same by the API.
     "airflow/live/test_browser.py::test_a_backfill_and_an_answer_with_airflows_own_buttons",
     "airflow/live/test_pages.py::test_a_held_run_is_decided_on",  # live/test_browser.py::test_a_decision_on_the_page
+    "airflow/live/test_held.py::test_where_later_runs_go_on",  # model/test_beside_scenes.py
     "airflow/live/test_held.py::test_read_again_is_done",  # test_a_held_increment_asks_a_person
     "airflow/live/test_held.py::test_a_discarded_increment",  # test_a_held_increment_asks_a_person
     "recovery/test_zombies.py::test_publish",  # recovery/test_publish_points.py
