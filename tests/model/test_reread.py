@@ -123,7 +123,7 @@ def test_a_dry_run_shows_what_would_be_read_and_decides_nothing(make: Make, shap
 @pytest.mark.parametrize("shape", ["kafka", "files"])
 def test_stopped_anywhere(make: Make, shape: Shape, fate: str) -> None:
     stopped = 0
-    for stop in stops(7, killed=fate == "killed"):
+    for stop in stops(13, killed=fate == "killed"):
         world = make(shape)
         process = world.decide("reread", "r2", stop=stop)
         if process.state != "stopped":
@@ -510,7 +510,7 @@ def test_a_whole_file_that_still_cannot_be_read_is_quarantined_once(make: Make) 
 @pytest.mark.parametrize("fate", ["killed", "frozen"])
 def test_stopped_anywhere_with_a_whole_file(make: Make, fate: str) -> None:
     stopped = 0
-    for stop in stops(27, killed=fate == "killed"):
+    for stop in stops(53, killed=fate == "killed"):
         world = with_a_whole_file(make)
         world.is_readable = True
         process = world.decide("reread", "r3", stop=stop)

@@ -23,7 +23,7 @@ CELLS = [
 ]
 
 
-SAMPLE = CELLS[::29]
+SAMPLE = CELLS[::59]
 """Some of each work, each combination, each moment and each kind of source."""
 
 

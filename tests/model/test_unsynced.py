@@ -14,7 +14,7 @@ from tests.model.world import Shape, World
 
 _POINTS_AT_MOST = 400
 _SWEEP = os.environ.get("TIDEGATE_SWEEP")
-_EVERY = 1 if _SWEEP == "all" else 9 if _SWEEP else 41
+_EVERY = 1 if _SWEEP == "all" else 9 if _SWEEP else 83
 """Every so many points; for each cut another one first."""
 
 

@@ -16,7 +16,7 @@ from tidegate.core.errors import DisagreementError, HeldError
 from tidegate.runs.restart.repair import repair_pipeline
 from tidegate.views.outlook import plan_pipeline
 
-_EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 5
+_EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 9
 """Every so many storage calls; in a sweep every one."""
 SHAPES = pytest.mark.parametrize("shape", ["files", "kafka"])
 MANIFEST = "link data/state/orders/manifests"
@@ -69,7 +69,7 @@ def test_the_next_run_begins_a_new_one(new_world: Make, shape: Shape, planned: s
 
 @SHAPES
 def test_killed_while_it_begins_a_new_one(new_world: Make, shape: Shape) -> None:
-    for stop in stops(5, killed=True):
+    for stop in stops(11, killed=True):
         world = published(new_world, shape)
         edit(world, "delete", 0)
         process = world.run("killed", stop=stop)
