@@ -154,7 +154,7 @@ def test_before_the_first_run_there_is_nothing_to_reset(make: Make) -> None:
 @HOW
 def test_killed_anywhere_the_same_command_again_completes_it(make: Make, shape: Shape, from_beginning: bool) -> None:
     stopped = 0
-    for stop in stops(5, killed=True):
+    for stop in stops(3, killed=True):
         world = make(shape)
         process = world.reset(from_beginning=from_beginning, stop=stop)
         if process.state != "stopped":
