@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.support.port_suite import PortSuite
 from tidegate.core import storage
 from tidegate.core.storage import ObjectPath, access, stores
 from tidegate.core.storage.faults import StoreError, name_cause
-from tidegate.core.storage.user_objects import StoredObject
+from tidegate.core.storage.user_objects import StoredObject, list_below
 
 
 class TestFiles(PortSuite):
@@ -279,3 +280,23 @@ def test_a_file_that_s3_could_not_copy_is_refused_before_it_is_uploaded(store: F
     assert caught.value.named.code == "STORE_REFUSED"
     assert f"{source} is larger than 5 GiB" in caught.value.named.message
     assert store.requests == []
+
+
+def test_each_page_of_a_list_counts_as_a_request(store: FaultyStore) -> None:
+    for number in range(1001):
+        store.inside.put(f"state/{number:05d}", b"x")
+
+    def count(act: Callable[[], object]) -> int:
+        before = storage.count_requests()
+        act()
+        return storage.count_requests() - before
+
+    def list_once() -> None:
+        with storage.listed_once(ROOT):
+            storage.exists(ROOT / "00000")
+
+    assert count(lambda: storage.list_names(ROOT)) == 2
+    assert count(lambda: storage.list_tree(ROOT)) == 2
+    assert count(lambda: list_below(ROOT)) == 2
+    assert count(list_once) == 2
+    assert count(lambda: list_below(ROOT, "00000")) == 1

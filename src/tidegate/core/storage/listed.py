@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.core.storage.object_path import ObjectPath
-from tidegate.core.storage.shared import note_requests, plain_tag
+from tidegate.core.storage.shared import plain_tag
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -61,7 +61,7 @@ class Listing:
         is_old = time.monotonic() - self._listed_at > _FRESH_SECONDS or self._writes != _writes
         if (self._entries is None or is_old) and self._is_complete:
             self._listed_at, self._writes = time.monotonic(), _writes
-            from tidegate.core.storage.stores import PAGE_KEYS, list_objects
+            from tidegate.core.storage.stores import list_objects, note_pages
 
             def ask(store: ObjectStore) -> list[tuple[str, Entry]]:
                 prefix = f"{self.folder.key}/" if self.folder.key else None
@@ -72,7 +72,7 @@ class Listing:
                 ]
 
             found = list_objects(self.folder, ask)
-            note_requests(max(0, len(found) - 1) // PAGE_KEYS)
+            note_pages(len(found))
             self._is_complete = len(found) < _MOST
             self._entries = {key: entry for key, entry in found if entry.size} if self._is_complete else None
         return self._entries

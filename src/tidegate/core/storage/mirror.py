@@ -11,7 +11,7 @@ step would have left, and that the next run continues on any machine. An event i
 from a listing, so the journal is a fence too: who takes over from a silent holder appends an event first, and the
 number of the former holder's next one is taken, or below a snapshot.
 
-What was removed is told with the next event only: after a power loss, too, what was removed may be there again. A copy
+What was removed is recorded with the next event only: it may be there again after a power loss too. A copy
 whose process died before its last event is not continued: what it has beyond the journal counts as lost, as if the
 machine had been. Others read a copy that is brought up to date, at most each second.
 """

@@ -40,6 +40,7 @@ from tidegate.core.storage.stores import (
     is_denied,
     list_objects,
     list_pages,
+    note_pages,
     reason_of,
     refuse,
     refuse_for,
@@ -244,6 +245,7 @@ def _list_right_in(folder: ObjectPath) -> tuple[list[str], list[str]]:
 
     def ask(store: ObjectStore) -> tuple[list[str], list[str]]:
         answer = store.list_with_delimiter(_prefix(folder))
+        note_pages(len(answer["objects"]) + len(answer["common_prefixes"]))
         objects = [one["path"].rpartition("/")[2] for one in answer["objects"] if one["size"]]
         return objects, [one.rstrip("/").rpartition("/")[2] for one in answer["common_prefixes"]]
 

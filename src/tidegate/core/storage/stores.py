@@ -57,7 +57,7 @@ _SETTINGS: Any = {"connect_timeout": "5 seconds", "timeout": f"{_ANSWER_SECONDS}
 
 _NO_RETRY: RetryConfig = {"max_retries": 0}
 """Requests are repeated here, by :func:`call`: a conditional write that the library repeats by itself could not be
-told from that of another process."""
+distinguished from that of another process."""
 
 _CODE = re.compile(r"<Code>(.*?)</Code>")
 _ABSENT = ("NoSuchKey", "BlobNotFound")
@@ -178,6 +178,11 @@ def list_pages(store: ObjectStore, prefix: str | None, after: str | None = None)
         if number:
             note_requests()
         yield page
+
+
+def note_pages(found: int) -> None:
+    """Count the requests of a list that found so many keys, but for the first one."""
+    note_requests(max(0, found - 1) // PAGE_KEYS)
 
 
 def list_objects(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
