@@ -33,13 +33,17 @@ def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> 
     storage.sync_file(target)
 
 
-def open_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def open_writer(target: Path, schema: pa.Schema, compression: str = "snappy") -> pq.ParquetWriter:
     """Open a writer for a file of the table.
 
     The schema is that of the files that Spark wrote, with its metadata for Spark's reader and none of Arrow's, so that
     all readers treat old and rewritten files alike.
     """
-    return pq.ParquetWriter(storage.address(target), schema, store_schema=False, store_decimal_as_integer=True)
+    settings = {"store_schema": False, "store_decimal_as_integer": True, "compression": compression}
+    writer = pq.ParquetWriter(storage.address(target), schema, **settings)
+    if schema.metadata:
+        writer.add_key_value_metadata(schema.metadata)  # which is left out with Arrow's
+    return writer
 
 
 def _kept_groups(sources: Sequence[tuple[Path, pa.ChunkedArray]]) -> Iterator[pa.Table]:

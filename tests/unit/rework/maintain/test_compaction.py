@@ -434,3 +434,6 @@ def test_arrow_types_have_no_schema_of_their_own_in_files(tmp_path: Path) -> Non
     with rewrite.open_writer(target, pa.schema([("n", pa.int64())])) as writer:
         writer.write_table(pa.table({"n": [1]}))
     assert pq.read_metadata(target).metadata is None
+    with rewrite.open_writer(target, pa.schema([("n", pa.int64())], {"org.apache.spark.version": "4.2.0"})) as writer:
+        writer.write_table(pa.table({"n": [1]}))
+    assert pq.read_metadata(target).metadata == {b"org.apache.spark.version": b"4.2.0"}, "what Spark wrote stays"
