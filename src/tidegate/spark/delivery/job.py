@@ -13,6 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidegate.core import storage
 from tidegate.core.errors import TidegateError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sinks.feed import SinkFault, explain_fault, feed_sink
@@ -41,6 +43,9 @@ from tidegate.table.publish.delivery import Delivery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_AT_ONCE = 8
 
 
 class ForeachBatchFeeder:
@@ -72,12 +77,14 @@ class ForeachBatchFeeder:
         """Exactly the version's files, with the partition columns from their folders.
 
         Spark passes over hidden names, and so are files called that a later version has replaced: then all are read by
-        links in ``folder``.
+        links in ``folder``. Files on an object store are copied there.
         """
         table = self._paths.table
         names = [file.path for file in delivery.files]
-        if any(name.rpartition("/")[2].startswith(".") for name in names):
-            table, names = folder, [_link(table / name, folder, name) for name in names]
+        if storage.is_object(table) or any(name.rpartition("/")[2].startswith(".") for name in names):
+            with ThreadPoolExecutor(_AT_ONCE, "tidegate-fetching") as pool:
+                names = list(pool.map(partial(_bring, table, folder), names))
+            table = folder
         reader = self._spark.read.schema(self._schema).option("basePath", str(table))
         # The paths are names, not patterns: a folder may well be called k={a}.
         frame = (
@@ -90,12 +97,16 @@ class ForeachBatchFeeder:
         return frame.select(*(F.col(name) for name in columns)).withColumns(added)
 
 
-def _link(file: Path, folder: Path, path: str) -> str:
-    """A link to ``file`` in the partition folders of ``path`` below ``folder``, under a name that is not hidden."""
+def _bring(table: Path, folder: Path, path: str) -> str:
+    """Give the file ``path`` of a table the same path below ``folder``, but for a name that is not hidden: by a link,
+    or by a copy of an object. Returns that path."""
     parent, slash, name = path.rpartition("/")
     shown = f"{parent}{slash}{name.lstrip('.')}"
     (folder / shown).parent.mkdir(parents=True, exist_ok=True)
-    os.symlink(os.path.abspath(file), folder / shown)
+    if storage.is_object(table):
+        storage.clone(table / path, folder / shown)
+    else:
+        os.symlink(os.path.abspath(table / path), folder / shown)
     return shown
 
 
