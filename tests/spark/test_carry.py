@@ -86,6 +86,21 @@ def test_a_union_with_rows_of_unknown_origin_stays_as_it_is(orders: DataFrame) -
     assert carry_column(out, "_tidegate").columns == out.columns
 
 
+def test_the_column_comes_back_behind_a_join_with_a_table(orders: DataFrame) -> None:
+    """A batch that is read again is not streaming: the table is the side without the column."""
+    records = orders.withColumnRenamed("id", "key")
+    table = orders.sparkSession.createDataFrame([(1, "one"), (2, "two")], "id INT, more STRING")
+    for joined in (records.join(table, records.key == table.id), table.join(records, records.key == table.id)):
+        rows = carry_column(joined.drop("_tidegate").select("more"), "_tidegate").collect()
+        assert sorted((row["more"], row["_tidegate"]["raw"]) for row in rows) == [
+            ("one", "raw one"),
+            ("two", "raw two"),
+        ]
+    one, two = records.drop("_tidegate"), orders.drop("_tidegate")
+    both = one.join(two, one.key == two.id).select("key")
+    assert carry_column(both, "_tidegate").columns == ["key"], "of two records none is the origin"
+
+
 def test_behind_an_aggregation_the_frame_stays_as_it_is(orders: DataFrame) -> None:
     out = orders.groupBy("id").count()
     assert carry_column(out, "_tidegate").columns == out.columns

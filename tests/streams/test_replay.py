@@ -24,6 +24,7 @@ from tidegate.sources.readers import kafka_worker
 from tidegate.sources.readers.kafka_records import Records
 from tidegate.spark.reading.frames import form_of_records, parse_topic_texts, read_texts
 from tidegate.spark.reading.parts import read_lines
+from tidegate.spark.reading.sending import show_parts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
 from tidegate.spec.models import KafkaSource
 from tidegate.state.topics import FilePart
@@ -257,7 +258,7 @@ def test_values_of_topics_are_parsed_as_they_were(
         line = json.dumps({"topic": "t", "partition": 0, "begin": 0, "end": len(values)})
         [batch] = read(iter([pa.RecordBatch.from_pydict({"value": [line]})]))
         expected = batch.to_pylist()
-        lines = read_lines(spark, [FilePart(f"{format_}.parquet")], 1)
+        lines = read_lines(spark, show_parts([FilePart(f"{format_}.parquet")], Path(), None), 1)
         frame = parse_topic_texts(read_texts(lines, tmp_path, []), origin)
         found = [row.asDict() for row in frame.orderBy("_position").collect()]
         assert [one.pop("_position") for one in found] == places

@@ -12,6 +12,7 @@ from tidegate.sources.kafka.offsets import KafkaBirth, plan_kafka
 from tidegate.sources.port import Cut
 from tidegate.spark.reading.frames import read_records
 from tidegate.spark.reading.parts import read_lines, read_parts, stream_batches
+from tidegate.spark.reading.sending import show_parts
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec
 from tidegate.state.batch_files import BatchFiles
 from tidegate.state.topics import OffsetRange, TopicPartition
@@ -54,4 +55,4 @@ def read_ranges(
 ) -> DataFrame:
     """The records of these ranges, as a batch."""
     parts = divide(ranges.items(), {}, Limits.of(spec, Cut.NOWHERE))
-    return read_records(read_lines(spark, parts, 2), kafka, spec)
+    return read_records(read_lines(spark, show_parts(parts, Path(), None), 2), kafka, spec)

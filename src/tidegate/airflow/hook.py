@@ -67,6 +67,7 @@ class DriverHook(SparkSubmitHook):
         Raises :class:`tidegate.core.errors.TryAgainError` when :meth:`on_kill` ended it. No process of the driver is
         left running.
         """
+        self._connection["master"] = plan.master  # the connection's, but for a driver that does without executors
         self._application_args = [str(arg) for arg in plan.application_args]
         self._jars = ",".join(plan.jars) or None
         self._driver_memory = plan.driver_memory or None

@@ -29,6 +29,7 @@ from tidegate.spark.driver.submit import Load, driver_died, plan_submit
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.spec.project import Project
 from tidegate.spec.sink_checks import explain_topic
+from tidegate.spec.spark_settings import parse_master
 from tidegate.table.log.state import TableState, read_table_state
 
 if TYPE_CHECKING:
@@ -135,12 +136,14 @@ def _run_driver(context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], 
     storage.remove(result_path)
     names = [sink.name for sink, _ in sinks]
     project = context.project
+    if paths.mirror is not None and parse_master(project.spec.spark.master).is_cluster:
+        project = project.on_master("local[*]")  # executors do not see the files that sinks are given
     order = DeliveryOrder(
         str(project.root), context.name, run_id, context.lease.token, names, project.spec.spark.master
     )
     write_order(order_path, order)
     plan = plan_submit(
-        context.project,
+        project,
         order_path=order_path,
         log_path=log_path,
         pipeline_conf=context.spec.spark.conf,

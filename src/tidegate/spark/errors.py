@@ -390,8 +390,7 @@ STORAGE_NOT_SHARED = Condition(
     UsageError,
     "the executors do not share the project's storage with this machine: {fault}",
     next_run="asks the executors again; nothing was read or written",
-    fix="mount the project's folder (data and sources) on each worker under the same path, for the same user; or "
-    "take the worker out of the cluster",
+    fix="{fix}",
 )
 
 NO_EXECUTORS = Condition(

@@ -99,6 +99,30 @@ def test_lists_of_files_name_the_copy_of_their_machine(store: FaultyStore, on: M
     assert lists[0] == lists[1], "one seal fits both"
 
 
+def test_a_list_that_a_killed_run_had_begun_leaves_no_checksum(store: FaultyStore, on: Machine) -> None:
+    """Hadoop gives a new list its name only where there is no checksum file of that name."""
+    killed = hold(on("a"), "1-x")
+    killed.check("1-x")
+    for name in ("0", ".0.crc"):
+        write(killed, f"{LISTS}/{name}", "no event has it")
+    successor = hold(on("a"), "2-x", fences=True)
+    assert not any((successor.local / LISTS / name).exists() for name in ("0", ".0.crc"))
+
+
+def test_what_executors_wrote_is_not_written_again(store: FaultyStore, on: Machine) -> None:
+    first = hold(on("a"), "1-x")
+    stores.call(first.objects, lambda client: client.put((first.objects / "b1").key, b"r" * 2_000_000))
+    first.fetch("b1", first.local / "staging/rows.parquet")
+    write(first, "intake/large.json", "x" * 2_000_000)
+    shared = first.share(first.local / "intake/large.json")
+    assert shared == first.share(first.local / "intake/large.json")
+    assert first.share(first.local / "staging/rows.parquet") == first.objects / "b1"
+    first.let_go("1-x")
+    kept = [one["path"] for page in store.inside.list() for one in page if "/blobs/" in one["path"]]
+    assert sorted(kept) == sorted([(first.objects / "b1").key, shared.key]), "each large file is one object"
+    assert tree(hold(on("b"), "2-x"))["staging/rows.parquet"] == b"r" * 2_000_000
+
+
 def test_of_a_database_the_changed_blocks_are_sent(store: FaultyStore, on: Machine) -> None:
     def change(copy: Mirror, sql: str, values: list[tuple[object, ...]]) -> None:
         with closing(sqlite3.connect(copy.local / "ledger.sqlite")) as database, database:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import fcntl
 import functools
 import hashlib
@@ -118,6 +119,7 @@ class Mirror:
         self._sync = -1
         self._fresh_at: float | None = None
         self._book: tuple[_Stamp | None, _Book] | None = None
+        self._shared: dict[str, tuple[_Stamp, str]] = {}
 
     # What a holder calls
 
@@ -193,11 +195,42 @@ class Mirror:
         """The bytes of a file of the copy as the store has them: they do not name the folder of the copy."""
         return data.replace(self._root, _OWN_ROOT) if _names_files(path) else data
 
-    def find_object(self, path: Path) -> ObjectPath | None:
-        """The object that has the bytes of a large file of the copy, if there is one."""
+    # What a driver calls whose executors do not see the copy
+
+    @property
+    def objects(self) -> ObjectPath:
+        """Where executors write objects of large files, each under a new name. One that no event refers to is removed
+        after a day."""
+        return self._blobs
+
+    def share(self, path: Path) -> ObjectPath:
+        """The object with the bytes of a file of the copy; it is written unless there is one. Raises StoreError,
+        FileNotFoundError."""
+        name, stamp = path.relative_to(self.local).as_posix(), _stamp_of(path)
+        if stamp is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         with self._lock:
-            stamp, blob = self._load().files.get(path.relative_to(self.local).as_posix(), (None, ""))
-            return self._blobs / blob if blob and stamp == _stamp_of(path) else None
+            known, blob = self._load().files.get(name, (None, ""))
+        if known != stamp or not blob:
+            blob = self._find_shared(name, stamp) or self._upload(path)
+            self._shared[name] = stamp, blob
+        return self._blobs / blob
+
+    def fetch(self, blob: str, path: Path) -> None:
+        """Write the object ``blob`` of :attr:`objects` to a new file of the copy. Raises StoreError."""
+        from tidegate.core.storage import objects
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.tmp")  # no event has a file that is half written
+        objects.download(self._blobs / blob, aside)
+        os.replace(aside, path)
+        if (stamp := _stamp_of(path)) is not None:
+            self._shared[path.relative_to(self.local).as_posix()] = stamp, blob
+
+    def _find_shared(self, name: str, stamp: _Stamp) -> str:
+        """The object of a file that an event does not refer to yet; "" where there is none."""
+        known, blob = self._shared.get(name, (None, ""))
+        return blob if known == stamp else ""
 
     # Who works with the copy
 
@@ -371,7 +404,7 @@ class Mirror:
                 if not is_database and (stamp[0] > _LARGE_BYTES or total > _EVENT_BYTES):
                     before, blob = noted.get(path, (None, ""))
                     if before != stamp or not blob:
-                        blob = self._upload(file)
+                        blob = self._find_shared(path, stamp) or self._upload(file)
                     heads.append({**head, "size": stamp[0], "blob": blob})
                     noted[path] = stamp, blob
                     continue
@@ -538,7 +571,7 @@ class Mirror:
                 data = item.body.replace(_OWN_ROOT, self._root) if _names_files(file) else item.body
                 aside.write_bytes(data)
             os.utime(aside, ns=(item.modified_ns, item.modified_ns))
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # of Hadoop, for the bytes of before
+            _checksum_of(file).unlink(missing_ok=True)
             os.replace(aside, file)
         finally:
             aside.unlink(missing_ok=True)
@@ -618,8 +651,14 @@ def _names_files(path: Path) -> bool:
     return _is_of_lists(path.parent.as_posix())
 
 
+def _checksum_of(file: Path) -> Path:
+    """Hadoop's checksum file, which stays on its machine. With one left over, Spark could not write the file again."""
+    return file.with_name(f".{file.name}.crc")
+
+
 def _remove(file: Path, top: Path) -> None:
     file.unlink(missing_ok=True)
+    _checksum_of(file).unlink(missing_ok=True)
     for folder in file.parents:
         if folder == top or not folder.is_relative_to(top):
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tidegate.sources.port import Cut
 from tidegate.sources.readers.lines import PART_BYTES, is_packed
-from tidegate.sources.readers.links import stat_link
+from tidegate.sources.readers.links import size_link
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.spec.reader_options import parser_options
 from tidegate.state.batch_files import BatchFile, BatchFiles
@@ -116,6 +116,6 @@ def _take(left: Mapping[str, int], limits: Limits) -> Iterator[str]:
 def _size_of(path: Path) -> int:
     """Return the size of a file; 0 when it is missing, which its reader will report."""
     try:
-        return stat_link(path).st_size
+        return size_link(path)
     except OSError:
         return 0

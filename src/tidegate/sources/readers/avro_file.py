@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from tidegate.sources.readers.links import open_link, stat_link
+from tidegate.sources.readers.links import open_link, size_link
 from tidegate.sources.readers.unreadable import DamagedFile
 
 
@@ -195,7 +195,7 @@ def read_header(path: Path) -> Header:
 
 def read_blocks(path: Path) -> Iterator[Block]:
     """The blocks of a file to its end; what is in them is not read. Raises DamagedFile where it is damaged; OSError."""
-    size = stat_link(path).st_size
+    size = size_link(path)
     with open_link(path) as file:
         header = _read_header(file)
         while file.tell() < size:

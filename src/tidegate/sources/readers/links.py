@@ -2,18 +2,23 @@
 
 A link to an object is a symbolic link whose target describes the object and leads nowhere. A user's file never is one,
 since only regular files are linked into an intake: so no file can make a reader fetch an object.
+
+A worker on a machine without the intake gets what a link leads to together with the part that it is to read
+(:func:`receive`), and finds it by the path that the link has on the driver's machine.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import io
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypedDict, cast
 
 if TYPE_CHECKING:
     from tidegate.core.storage.user_objects import StoredObject
@@ -30,6 +35,7 @@ class Pointer(NamedTuple):
 
     uri: str
     e_tag: str
+    """"" for an object that is never replaced."""
     st_size: int
     st_mtime_ns: int
 
@@ -55,6 +61,45 @@ class Pointer(NamedTuple):
         os.replace(part, link)
 
 
+class Content(NamedTuple):
+    """The bytes of a small file, which came with the part that is to be read."""
+
+    data: bytes
+
+    @property
+    def st_size(self) -> int:
+        """Their number."""
+        return len(self.data)
+
+    def open(self) -> BinaryIO:
+        """Open the bytes as a file."""
+        return io.BufferedReader(cast(io.RawIOBase, io.BytesIO(self.data)))
+
+
+_received: dict[str, Pointer | Content] = {}
+"""What came with the parts of this worker, by the paths of their links."""
+
+
+class Sent(TypedDict, total=False):
+    """What a link leads to, as it is sent with a part: the fields of a pointer, or bytes in base64."""
+
+    object: Sequence[Any]
+    content: str
+
+
+def receive(path: str, sent: Sent) -> None:
+    """Have the link at ``path`` lead to what was ``sent``, in this process."""
+    if "object" in sent:
+        _received[path] = Pointer(*sent["object"])
+    else:
+        _received[path] = Content(base64.b64decode(sent["content"]))
+
+
+def forget_received() -> None:
+    """Forget what was received; a worker does so when it begins a task."""
+    _received.clear()
+
+
 def read_pointer(path: str | Path) -> Pointer | None:
     """The object that a link leads to; None for a link to a file, and for what is not there."""
     try:
@@ -62,6 +107,11 @@ def read_pointer(path: str | Path) -> Pointer | None:
     except OSError:
         return None
     return Pointer(*json.loads(target.removeprefix(_MARK))) if target.startswith(_MARK) else None
+
+
+def size_link(path: str | Path) -> int:
+    """The bytes of the file or the object behind a link, or of what was received. Raises OSError."""
+    return (_received.get(str(path)) or stat_link(path)).st_size
 
 
 def stat_link(path: str | Path) -> os.stat_result | Pointer:
@@ -88,8 +138,8 @@ def open_link(path: str | Path) -> BinaryIO:
 
 def find_source(path: str | Path) -> str | BinaryIO:
     """What libraries open: the path of a file, or an open object."""
-    pointer = read_pointer(path)
-    return str(path) if pointer is None else pointer.open()
+    found = _received.get(str(path)) or read_pointer(path)
+    return str(path) if found is None else found.open()
 
 
 class _ObjectFile(io.RawIOBase):
@@ -101,7 +151,7 @@ class _ObjectFile(io.RawIOBase):
         from tidegate.core.storage.range_file import RangeFile
 
         self._uri = pointer.uri
-        self._file = RangeFile(ObjectPath(pointer.uri), pointer.st_size, pointer.e_tag)
+        self._file = RangeFile(ObjectPath(pointer.uri), pointer.st_size, pointer.e_tag or None)
 
     def readable(self) -> bool:
         return True

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from tidegate.sources.readers.links import find_source, open_link, stat_link
+from tidegate.sources.readers.links import find_source, open_link, size_link
 from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable
 from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
 
@@ -133,7 +133,7 @@ def _open(path: str) -> BinaryIO:
     suffix = Path(path).suffix
     opener = _OPENERS.get(suffix)
     if opener is not None:
-        if suffix[1:] not in _BLOCKS and stat_link(path).st_size == 0:
+        if suffix[1:] not in _BLOCKS and size_link(path) == 0:
             raise EOFError  # no writer has an empty file of these, and some readers take one for no text
         return cast("BinaryIO", opener(path))
     file = open_link(path)

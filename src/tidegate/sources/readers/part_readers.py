@@ -21,6 +21,7 @@ from tidegate.sources.readers.form import Form, load_reader
 from tidegate.sources.readers.json_documents import find_break, read_documents
 from tidegate.sources.readers.json_lines import JsonReader
 from tidegate.sources.readers.lines import BLOCK_BYTES, BOM, Records, Refused, is_packed, read_blocks
+from tidegate.sources.readers.links import Sent, receive
 from tidegate.sources.readers.opening import decode_file, encode_original, is_utf8, open_part
 from tidegate.sources.readers.records import Batch, Found, Wrong
 from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable, report_defect
@@ -76,9 +77,12 @@ class Part(NamedTuple):
     end: int | None
 
     @classmethod
-    def of(cls, folder: str, link: str, begin: int, end: int | None) -> Part:
-        """The part that a line of a batch file names, of a file below ``folder``."""
-        return cls(os.path.join(folder, link), begin, end)
+    def of(cls, folder: str, link: str, begin: int, end: int | None, sent: Sent | None = None) -> Part:
+        """The part that a line of a batch file names, of a file below ``folder``, or of what was ``sent`` with it."""
+        path = os.path.join(folder, link)
+        if sent is not None:
+            receive(path, sent)
+        return cls(path, begin, end)
 
     @property
     def uri(self) -> str:

@@ -15,7 +15,7 @@ from tidegate.core.hive_names import read_folder
 from tidegate.sources.readers.columns import arrow_type
 from tidegate.sources.readers.csv_values import CsvOptions, Read, make_field_reader
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.links import stat_link
+from tidegate.sources.readers.links import find_source, forget_received, size_link
 from tidegate.sources.readers.meter import Meter, ReportAddress, find_position
 from tidegate.sources.readers.part_readers import Part, Stretch, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Found, Wrong, show_positions
@@ -72,6 +72,7 @@ class PartsReader:
         ``batches`` have one column, the lines of batch files (:mod:`tidegate.state.batch_files`). Raises
         PartUnreadable with the driver's seal, and ImportError where this is not the driver's tidegate."""
         check_version(self.version)
+        forget_received()
         reader = open_reader(self.form)
         complete = _PartBatches(self.form, FolderValues(self.form.list_in_folders()), has_lines=reader.has_lines)
         lines = (json.loads(line) for batch in batches for line in batch.column(0).to_pylist())
@@ -109,7 +110,7 @@ class _MeteredParts:
 
 def _size_of(part: Part) -> int:
     try:
-        return (stat_link(part.path).st_size if part.end is None else part.end) - part.begin
+        return (size_link(part.path) if part.end is None else part.end) - part.begin
     except OSError:  # which the reader reports
         return 0
 
@@ -159,6 +160,7 @@ class TextFilesReader:
         import pyarrow.parquet as pq  # takes 20 ms, and no other reader of this module needs it
 
         folders = FolderValues(self.in_folders)
+        forget_received()
         for batch in batches:
             for line in map(json.loads, batch.column(0).to_pylist()):
                 if "link" not in line:
@@ -166,7 +168,7 @@ class TextFilesReader:
                 path = Part.of(self.folder, **line).path
                 values = folders.find(path)
                 names = ["_raw", "_position", *(name for name, _ in values)]
-                with pq.ParquetFile(path) as file:
+                with pq.ParquetFile(find_source(path)) as file:
                     for some in file.iter_batches(_TEXTS_AT_ONCE, columns=list(self.columns)):
                         below = [pa.repeat(value, some.num_rows) for _, value in values]
                         yield pa.RecordBatch.from_arrays([*some.columns, *below], names)

@@ -75,9 +75,11 @@ def _put_back_into_join(
     session: SparkSession, node: JavaObject, below: list[JavaObject], name: str
 ) -> _Replaced | None:
     """A join of a stream with a table: each row of the stream keeps where it came from."""
-    if all(child.isStreaming() for child in below):
+    are_records = [child.isStreaming() or _is_within(child, name) for child in below]
+    if all(are_records):
         return None
-    sides = [put_back(session, child, name) if child.isStreaming() else (child, None) for child in below]
+    pairs = zip(below, are_records, strict=True)
+    sides = [put_back(session, child, name) if is_records else (child, None) for child, is_records in pairs]
     if None in sides:
         return None
     jvm = jvm_of(session)
@@ -99,6 +101,11 @@ def _put_back_into_union(session: SparkSession, below: list[JavaObject], name: s
         first = attribute if first is None else first
         sides.append(plans.Project(child.output().appended(attribute), plan))
     return plans.Union(jvm.PythonUtils.toSeq(sides), False, False), first
+
+
+def _is_within(node: JavaObject, name: str) -> bool:
+    """Whether the plan has the column anywhere: a table has none, nor is one batch of a stream streaming."""
+    return _find(node, name) is not None or any(_is_within(child, name) for child in children_of(node))
 
 
 def _find(node: JavaObject, name: str) -> JavaObject | None:

@@ -35,7 +35,16 @@ def read_observed_metrics(query: StreamingQuery) -> Metrics:
     They are complete once the batch's one write has ended. The public way, the progress event, comes only after
     foreachBatch has returned, when the manifest must exist already.
     """
-    observed = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    return _read_metrics(query._jsq.streamingQuery().lastExecution())
+
+
+def read_frame_metrics(frame: DataFrame) -> Metrics:
+    """The same of a batch DataFrame that was collected."""
+    return _read_metrics(frame._jdf.queryExecution())
+
+
+def _read_metrics(execution: Any) -> Metrics:
+    observed = execution.observedMetrics()
     keys = observed.keysIterator()
     metrics = {}
     while keys.hasNext():

@@ -24,6 +24,7 @@ from tidegate.spark import errors
 from tidegate.spark.catalyst.private_api import SPARK_ERRORS, infer_json_columns
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.reading.frames import read_json_texts
+from tidegate.spark.reading.sending import find_unseen
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.ddl import quote_name
@@ -88,6 +89,8 @@ def _infer(
 ) -> str:
     from tidegate.sources.files.columnar_files import find_conflicts  # pyarrow, for the first run alone
 
+    if find_unseen(spark, paths) is not None:
+        raise _not_inferred(paths, name, "executors do not see the files that Spark would infer them from")
     source = spec.file_sources[name]
     in_folders = _infer_from_folders(links)
     options = {**parser_options(source), "ignoreCorruptFiles": "true"}

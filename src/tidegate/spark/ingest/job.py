@@ -35,6 +35,7 @@ from tidegate.spark.driver.failures import (
     is_row_fault,
 )
 from tidegate.spark.driver.order import IngestOrder, emit, read_order
+from tidegate.spark.ingest.batch_checks import Ranges
 from tidegate.spark.ingest.failing_record import find_failing_record, find_failing_records
 from tidegate.spark.ingest.infer import infer_missing
 from tidegate.spark.ingest.judge import judge_if_large
@@ -122,11 +123,16 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
     def prepare() -> PreparedQuery:
         return prepare_query(spark, project, spec, order, reader.streams() | statics)
 
+    def rows_of(ranges: Ranges) -> DataFrame:
+        return prepare_query(spark, project, spec, order, reader.batch(ranges) | statics).rows
+
     prepared = prepare()
     if order.one_row_each and makes_several(prepared.out):
         raise errors.REPLAY_SEVERAL_ROWS(
             where=f"pipeline {spec.name}", rows="several rows of one record (explode, a sliding window)", name=spec.name
         )
+    if prepared.keeps_state:
+        executors.check_no_state(paths.job)
     check_token(paths, order.token)
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
@@ -147,8 +153,11 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
         topics=watch_topics(project, paths, spec),
         sources=open_sources(project, paths, spec),
         partitioned=prepared.partitioned,
+        rows_of=None if executors.unseen is None else rows_of,
     )
-    with with_settings(spark, {} if order.closes_at_ms is None else NO_CLOSING_BATCHES):
+    # Else Spark would drop the metrics of an input that it finds empty.
+    settings = {} if executors.unseen is None else {"spark.sql.adaptive.enabled": "false"}
+    with with_settings(spark, settings if order.closes_at_ms is None else NO_CLOSING_BATCHES):
         _drain(spark, prepared.rows, stager, reader.failing, prepare)
         if prepared.keeps_state:
             if _plan_closing(paths, order, spec):

@@ -6,12 +6,14 @@ The results are kept in a file for the audit step, which takes them when they ar
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.core.paths import PipelinePaths
@@ -20,7 +22,10 @@ from tidegate.quality.suite import SuiteSpec, digest_suite
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.ingest.pace import watching_tasks
 from tidegate.spark.ingest.plan import unmark_texts
-from tidegate.spec.models import PipelineSpec
+from tidegate.spark.reading.frames import read_files
+from tidegate.spark.reading.sending import find_unseen
+from tidegate.spec.ddl import quote_column
+from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.state.files import check_whole
 from tidegate.state.lease import check_token
 from tidegate.state.manifest import BatchManifest, StagedFile, batch_keys, files_within, read_all_manifests
@@ -85,8 +90,16 @@ def _staged_frame(
         path = paths.state / file.path
         base = next(parent for parent in path.parents if parent.name == "rows")
         by_base.setdefault(base, []).append(str(path))
-    frames = [
-        unmark_texts(spark.read.schema(schema).option("basePath", str(base)).parquet(*files), list(staged[0].partition))
-        for base, files in by_base.items()
-    ]
+    unseen, columns = find_unseen(spark, paths), list(staged[0].partition)
+    if unseen is None:
+        read = {base: spark.read.schema(schema).option("basePath", str(base)) for base in by_base}
+        found = [read[base].parquet(*files) for base, files in by_base.items()]
+    else:
+        source = FilesSource.read({"type": "files", "path": "rows", "format": "parquet", "schema": schema.toDDL()})
+        found = [
+            read_files(spark, base, [os.path.relpath(one, base) for one in files], source, columns, unseen)
+            for base, files in by_base.items()
+        ]
+    names = [F.col(quote_column(name)) for name in schema.names]
+    frames = [unmark_texts(frame.select(*names), columns) for frame in found]
     return reduce(lambda left, right: left.unionByName(right), frames)

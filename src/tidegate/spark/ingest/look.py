@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.files.unreadable import describe_kept
@@ -19,6 +20,8 @@ from tidegate.spark.ingest import plan
 from tidegate.spark.ingest.batch_checks import Ranges
 from tidegate.spark.ingest.capture import PositionFinder, file_position
 from tidegate.spark.ingest.query import PreparedQuery
+from tidegate.spark.ingest.write import write_rows
+from tidegate.spark.reading.sending import find_unseen
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.manifest import Taken
 
@@ -75,7 +78,7 @@ class BatchLook:
         found = [(name, begin, file_position(file), before) for name, begin, file, before in finder.list_places()]
         places = self.spark.createDataFrame(found, "_name STRING, _begin BIGINT, _file STRING, _before BIGINT")
         rows = _as_quarantine(records, self.spec.name, self.order.run_id, places)
-        rows.write.mode("error").parquet(str(folder))
+        write_rows(rows, folder, (), find_unseen(self.spark, self.paths))
 
     def _parsed(self, ranges: Ranges) -> dict[str, DataFrame]:
         return {name: self.read(name, taken) for name, taken in ranges.items()}
@@ -92,11 +95,18 @@ def late_rows(late: DataFrame, detail: str) -> DataFrame:
     return late.select("source", "position", "raw", F.lit("late").alias("reason"), F.lit(detail).alias("detail"))
 
 
-def kept_files(spark: SparkSession, folder: Path) -> set[str]:
+def kept_files(folder: Path) -> set[str]:
     """The names of files that the rows in ``folder`` say are kept, since quarantine has not all of a record."""
-    kept = spark.read.parquet(str(folder)).where(F.col("detail").contains(describe_kept("")))
-    names = kept.select(F.substring_index("detail", describe_kept(""), -1).alias("name")).distinct()
-    return {row["name"] for row in names.collect()}
+    import pyarrow.compute as pc  # which few batches need
+    import pyarrow.parquet as pq
+
+    names = set[str]()
+    for path in storage.list_tree(folder, "*.parquet"):
+        for some in pq.ParquetFile(storage.open_input(path)).iter_batches(columns=["detail"]):
+            details = some.column("detail")
+            found = details.filter(pc.match_substring(details, describe_kept("")))
+            names.update(text.rpartition(describe_kept(""))[2] for text in found.to_pylist())
+    return names
 
 
 def _as_quarantine(records: DataFrame, pipeline: str, run_id: str, places: DataFrame) -> DataFrame:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.core import storage
 from tidegate.core.paths import PipelinePaths
 from tidegate.spark.driver.order import IngestOrder
+from tidegate.spark.ingest.batch_checks import Ranges
 from tidegate.spark.ingest.pace import ReportListener
 from tidegate.spark.ingest.plan import demand_event_time, link_name
 from tidegate.spark.reading.frames import Frames
+from tidegate.spark.reading.sending import find_unseen
 from tidegate.spec.ddl import quote_column
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.project import Project
@@ -117,17 +121,27 @@ class SourceReader:
         """The static sources, each at the version that the order pins."""
         return {name: self._frames(name).pinned(self.order.statics[name]) for name in self.spec.statics}
 
+    def batch(self, ranges: Ranges) -> dict[str, DataFrame]:
+        """The same of one batch, in batch mode, by source."""
+        return {name: self._prepare(name, self._reported(name).batch(taken)) for name, taken in ranges.items()}
+
     def range(self, name: str, taken: Taken) -> DataFrame:
         """The input of a batch from a stream, in batch mode."""
         return self._prepare(name, self._frames(name).taken(taken))
 
     def _prepare(self, name: str, frame: DataFrame) -> DataFrame:
         if self.order.bounds is not None and self.order.bounds.left_out:
-            listed = self.spark.read.schema("source STRING, position STRING, digest STRING")
-            frame = _exclude(frame, listed.parquet(str(self.paths.state / self.order.bounds.left_out)), name)
+            frame = _exclude(frame, self._read_excluded(self.paths.state / self.order.bounds.left_out), name)
         if name in self.spec.watermarks:
             frame = demand_event_time(frame, self.spec.event_times[name])
         return mark_failing(frame, name, self.failing)
+
+    def _read_excluded(self, file: Path) -> DataFrame:
+        if find_unseen(self.spark, self.paths) is None:
+            return self.spark.read.schema("source STRING, position STRING, digest STRING").parquet(str(file))
+        import pyarrow.parquet as pq  # a driver loads it after its session
+
+        return self.spark.createDataFrame(pq.read_table(storage.open_input(file)))
 
     def _reported(self, name: str) -> Frames:
         reports = self.reports

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -47,6 +47,7 @@ from tidegate.spark.ingest.plan import (
 )
 from tidegate.spark.ingest.progress_log import ProgressLog
 from tidegate.spark.ingest.read import excluded_metric
+from tidegate.spark.ingest.write import write_rows
 from tidegate.spark.session.executors import Executors
 from tidegate.spec.models import PipelineSpec
 from tidegate.state.birth import name_query
@@ -106,6 +107,8 @@ class BatchStager:
     keeps_state: bool
     topics: TopicWatch
     sources: Mapping[str, Source]
+    rows_of: Callable[[Ranges], DataFrame] | None = None
+    """The query's rows of a batch, in batch mode: where executors do not see the batch files that its stream reads."""
     partitioned: Mapping[str, str] = field(default_factory=dict)
     started_at: float = field(default_factory=time.monotonic)
     rows_so_far: int = 0
@@ -162,6 +165,7 @@ class BatchStager:
         attempt = secrets.token_hex(6)
         emit("progress", batch=batch_id, attempt=attempt, **_count_input(ranges))
         folder = self.paths.attempts(query_id, batch_id) / attempt
+        frame = frame if self.rows_of is None else self.rows_of(ranges)
         with self._computed_once(frame):
             manifest, metrics = self._write_batch(frame, batch_id, ranges, query, folder)
         self._check_balance(manifest, folder)
@@ -208,10 +212,10 @@ class BatchStager:
         """Write the batch's rows and what it quarantines into ``folder``; its manifest, and the metrics of the pass."""
         rows = staged_rows(frame) if self.keeps_state and self.rules else frame
         partition_by = self.spec.table.partition_by
-        mark_texts(rows, partition_by).write.mode("error").partitionBy(*partition_by).parquet(str(folder / "rows"))
+        written = write_rows(mark_texts(rows, partition_by), folder / "rows", partition_by, self.executors.unseen)
         self._check_unchanged(ranges)
         self.executors.check_computed_once(str(query.runId))
-        metrics = read_observed_metrics(query)
+        metrics = read_observed_metrics(query) if written is None else written
         self.checks.check_statics(metrics)
         state = read_batch_state(query) if self.keeps_state else None
         if state is not None:
@@ -453,7 +457,7 @@ class BatchStager:
             self._keep_large(ranges, captured.from_metrics)
             records += captured.from_metrics
         else:
-            self._keep_files(ranges, kept_files(self.spark, target / "many"))
+            self._keep_files(ranges, kept_files(target / "many"))
         if records:
             from tidegate.table.quarantine.read import write_quarantine_rows  # pyarrow, which few batches need
 

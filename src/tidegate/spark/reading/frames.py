@@ -28,6 +28,7 @@ from tidegate.spark.reading.parts import (
     show_columns,
     stream_batches,
 )
+from tidegate.spark.reading.sending import find_unseen, show_parts
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, TextsSource
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import BaseSource, FilesSource, KafkaSource, ProjectKafkaSpec
@@ -40,13 +41,20 @@ from tidegate.state.topics import ranges_from_json
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.core.storage.mirror import Mirror
+
 
 def read_files(
-    spark: SparkSession, folder: Path, links: Iterable[str], spec: FilesSource, partition_columns: Sequence[str] = ()
+    spark: SparkSession,
+    folder: Path,
+    links: Iterable[str],
+    spec: FilesSource,
+    partition_columns: Sequence[str] = (),
+    unseen: Mirror | None = None,
 ) -> DataFrame:
-    """The records of some files of ``folder``, perhaps none, as a batch."""
-    lines = read_lines(spark, divide_files(folder, links, spec), count_tasks(spark))
-    return read_parts(lines, folder, spec, partition_columns)
+    """The records of some files of ``folder``, perhaps none, as a batch; ``unseen`` as for :func:`show_parts`."""
+    lines = show_parts(divide_files(folder, links, spec), folder, unseen)
+    return read_parts(read_lines(spark, lines, count_tasks(spark)), folder, spec, partition_columns)
 
 
 def read_json_texts(spark: SparkSession, folder: Path, links: Iterable[str], spec: FilesSource) -> DataFrame:
@@ -114,7 +122,7 @@ def parse_topic_texts(texts: DataFrame, origin: KafkaSource) -> DataFrame:
 class Frames:
     """Source ``name`` of the pipeline with ``paths`` as frames, each with the source's columns and what the accounting
     needs (see :mod:`tidegate.spark.reading.parts`). ``partition_columns`` have their values in the names of folders.
-    Tasks of the stream report how far they are to ``report_to``."""
+    Tasks report how far they are to ``report_to``."""
 
     spark: SparkSession
     project: Project
@@ -127,13 +135,20 @@ class Frames:
     def stream(self) -> DataFrame:
         """The content of all batch files that exist, as one batch or several."""
         files = BatchFiles(self.paths.checkpoint, self.name)
-        frame = self._read(stream_batches(self.spark, self.name, files, self._count_tasks()), self.report_to)
+        return self._divide(self._read(stream_batches(self.spark, self.name, files, self._count_tasks())))
+
+    def batch(self, taken: Taken) -> DataFrame:
+        """The same of one batch, in batch mode."""
+        return self._divide(self.taken(taken))
+
+    def _divide(self, frame: DataFrame) -> DataFrame:
         partitions = self.spec.partitions if isinstance(self.spec, FilesSource) else None
         return frame if partitions is None else frame.repartition(partitions)
 
     def taken(self, taken: Taken) -> DataFrame:
         """The input of a batch (:meth:`tidegate.sources.port.Source.range_of`), in batch mode."""
-        return self._read(read_lines(self.spark, taken.parts, self._count_tasks()))
+        lines = show_parts(taken.parts, self.paths.intake(self.name), find_unseen(self.spark, self.paths))
+        return self._read(read_lines(self.spark, lines, self._count_tasks()))
 
     def empty_stream(self) -> DataFrame:
         """A stream of the same columns that never has a record; asks nothing of the source."""
@@ -150,19 +165,20 @@ class Frames:
             parts = divide(ranges_from_json(version["offsets"]).items(), {}, Limits.of(self.spec, Cut.NOWHERE))
             return self.taken(Taken.of(parts))
         assert isinstance(self.spec, FilesSource), f"a spec refuses {self.name} as a static source"
-        folder = Path(version["folder"])
-        return read_files(self.spark, folder, version["links"], self.spec, version["partition_columns"])
+        folder, columns = Path(version["folder"]), version["partition_columns"]
+        unseen = find_unseen(self.spark, self.paths)
+        return read_files(self.spark, folder, version["links"], self.spec, columns, unseen)
 
     def _count_tasks(self) -> int:
         return count_tasks(self.spark) if isinstance(self.spec, FilesSource) else count_cores(self.spark)
 
-    def _read(self, lines: DataFrame, report_to: ReportAddress | None = None) -> DataFrame:
+    def _read(self, lines: DataFrame) -> DataFrame:
         """The records of the parts that ``lines`` (value STRING) of batch files name."""
         spec, intake = self.spec, self.paths.intake(self.name)
         if isinstance(spec, KafkaSource):
-            return read_records(lines, self.project.spec.kafka, spec, report_to)
+            return read_records(lines, self.project.spec.kafka, spec, self.report_to)
         if isinstance(spec, FilesSource):
-            return read_parts(lines, intake, spec, self.partition_columns, report_to)
+            return read_parts(lines, intake, spec, self.partition_columns, self.report_to)
         assert isinstance(spec, TextsSource), f"no run reads a source of type {type(spec).__name__}"
         origin = spec.origin
         schema = parse_ddl(origin.schema) if origin.schema else []

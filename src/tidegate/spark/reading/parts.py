@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,6 @@ from tidegate.sources.readers.meter import ReportAddress
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 from tidegate.state.batch_files import NAMES, BatchFiles
-from tidegate.state.topics import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,10 +38,10 @@ def stream_batches(spark: SparkSession, name: str, files: BatchFiles, tasks: int
     return _spread(reader.text(str(files.folder)), min(tasks, _most_parts(files)))
 
 
-def read_lines(spark: SparkSession, parts: Sequence[Part], tasks: int) -> DataFrame:
-    """The lines (value STRING) of some parts, perhaps none, as a batch, in up to ``tasks`` tasks."""
-    lines = spark.createDataFrame([(json.dumps(asdict(part)),) for part in parts], "value STRING")
-    return _spread(lines, min(tasks, len(parts)))
+def read_lines(spark: SparkSession, lines: Sequence[str], tasks: int) -> DataFrame:
+    """The ``lines`` of some parts, perhaps none, as a batch (value STRING), in up to ``tasks`` tasks."""
+    frame = spark.createDataFrame([(line,) for line in lines], "value STRING")
+    return _spread(frame, min(tasks, len(lines)))
 
 
 def no_lines(spark: SparkSession, name: str) -> DataFrame:

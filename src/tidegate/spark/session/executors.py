@@ -28,6 +28,7 @@ from tidegate.spark.catalyst.state import StateStores, find_missing_state
 from tidegate.spark.driver.cluster import EXECUTOR_WAIT, no_executors
 from tidegate.spark.driver.failures import application_ended, explain_other_spark, first_lines
 from tidegate.spark.driver.order import emit
+from tidegate.spark.reading.sending import find_unseen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +53,8 @@ class Executors:
         self._paths = paths
         self._view = ExecutorView(spark)
         self.are_remote = not self._view.is_local
+        self.unseen = find_unseen(spark, paths)
+        """The working copy of the state, where executors do not see it: then they need none of the storage."""
         self._seen: set[str] = set()
         self._last_job = -1
         self._no_executors: TryAgainError | None = None
@@ -81,6 +84,8 @@ class Executors:
         if not self.are_remote:
             return
         self.check_there()
+        if self.unseen is not None:
+            return
         until = time.monotonic() + _FIRST_SECONDS
         while not self._view.list_ids() and time.monotonic() < until:
             time.sleep(0.05)  # or it would be asked a second time, as one that joined while none was asked
@@ -102,7 +107,7 @@ class Executors:
 
         The executor answered from the staging folder before; a separate mount may hide another part of the project.
         """
-        missing = _MISSING_FILE.search(error_text) if self.are_remote else None
+        missing = _MISSING_FILE.search(error_text) if self.are_remote and self.unseen is None else None
         if missing and os.path.exists(missing[1]):
             raise self._not_shared(f"an executor does not find {os.path.realpath(missing[1])}, which is there")
 
@@ -208,7 +213,20 @@ class Executors:
             ) from error
 
     def _not_shared(self, what: str) -> UsageError:
-        return errors.STORAGE_NOT_SHARED(where=str(self._paths.staging), fault=what)
+        fix = "mount the project's folder (data and sources) on each worker under the same path, for the same user; or "
+        fix += "take the worker out of the cluster"
+        return errors.STORAGE_NOT_SHARED(where=str(self._paths.staging), fault=what, fix=fix)
+
+    def check_no_state(self, job_folder: Path) -> None:
+        """Raise STORAGE_NOT_SHARED for a query that keeps state, where executors do not see the state folder."""
+        if self.unseen is None:
+            return
+        raise errors.STORAGE_NOT_SHARED(
+            where=str(job_folder),
+            fault="the query keeps state (windows, duplicates, joins of streams), which tasks read and write as files",
+            fix="run this pipeline with `spark: {master: 'local[*]'}`, or keep `state:` in a folder that each worker "
+            "mounts under the same path",
+        )
 
     def _watch(self, done: threading.Event) -> None:
         limit = self._view.read_seconds(EXECUTOR_WAIT)
