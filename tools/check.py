@@ -22,12 +22,14 @@ from tools.console import REPO_ROOT, ToolError, run_main
 from tools.errors_seen import record_to
 
 LANES = {
-    "protocol": ("unit", "model"),
-    "commands": ("spark", "e2e", "airflow"),
-    "failures": ("recovery", "stores", "cluster", "kafka"),
     "streams": ("streams",),
+    "failures": ("recovery", "kafka"),
+    "protocol": ("model", "spark"),
+    "services": ("airflow", "stores"),
+    "units": ("unit",),
+    "commands": ("e2e", "cluster"),
 }
-"""The folders of tests in lanes that run concurrently, each in one process, with about the same CPU time. Four on two
+"""The folders of tests in lanes that run concurrently, each in one process, and of about the same length. Six on two
 cores: tests of services and of processes that are killed or frozen wait as much as they work."""
 
 NOT_IN_MAKE_TEST = ("compose",)

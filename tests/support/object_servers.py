@@ -71,6 +71,7 @@ def enter_environment(server: S3Server | AzureServer, patch: pytest.MonkeyPatch)
     for name, value in server.environment().items():
         patch.setenv(name, value)
     patch.setattr(access, "_settings", {})  # of a project that an earlier test has loaded
+    patch.setattr(access, "_find_login", None)  # of Airflow, which one has imported
 
 
 @contextmanager

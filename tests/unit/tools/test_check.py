@@ -35,7 +35,7 @@ def test_all_is_lint_and_tests() -> None:
         ["reference docs"],
         ["bundle of the pages"],
         ["compose file"],
-        ["object servers", "protocol", "commands", "failures", "streams"],
+        ["object servers", "streams", "failures", "protocol", "services", "units", "commands"],
         ["errors seen"],
     ]
 
