@@ -256,13 +256,16 @@ def test_a_killed_run_is_completed(apart: SparkCluster, tmp_path: Path, s3_bucke
 
 def test_what_cannot_run_there(apart: SparkCluster, tmp_path: Path, s3_bucket: Bucket) -> None:
     """State of a query, and executors without keys: both are named, and nothing is lost."""
-    flow = Apart(tmp_path / "project" / "flow")
-    flow.set_up(s3_bucket, apart.master_url)
-    flow.offer("one.json", map(make_row, range(6)))
-    flow.write("jobs/orders/transform.py", TRANSFORM.replace("orders.join", 'orders.dropDuplicates(["id"]).join'))
-    said = flow.report("run", "orders", expect=64)["error"]
+    kept, flow = (Apart(tmp_path / "project" / name) for name in ("kept", "flow"))
+    kept.set_up(s3_bucket, apart.master_url, prefix="kept")
+    kept.offer("one.json", map(make_row, range(6)))
+    kept.write("jobs/orders/transform.py", TRANSFORM.replace("orders.join", 'orders.dropDuplicates(["id"]).join'))
+    said = kept.report("run", "orders", expect=64)["error"]
     assert said["code"] == "STORAGE_NOT_SHARED" and "keeps state" in said["message"], said
-    flow.write("jobs/orders/transform.py", TRANSFORM)
+    spec = kept.job / "pipeline.yaml"
+    spec.write_text(spec.read_text() + 'spark: {master: "local[2]"}\n')
+    assert kept.run()["rows"]["published"] == 6, "without executors"
+    flow.set_up(s3_bucket, apart.master_url)
     apart.kill_worker(0)
     hide = f"mount -t tmpfs none {tmp_path}/cache && mount -t tmpfs none {tmp_path}/project"
     nothing = {name: "" for name in apart.env if name.startswith("AWS_") and "KEY" in name}

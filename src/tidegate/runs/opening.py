@@ -80,7 +80,8 @@ def open_run(
         on_error.callback(lease.release)
         paths = pin_paths(paths, lease)
         report = _load_open_report(paths, run_id) or new_report(name, run_id)
-        context = RunContext(project, as_read(spec, paths), paths, lease, report, requests_before=requests)
+        own = project.for_pipeline(spec)
+        context = RunContext(own, as_read(spec, paths), paths, lease, report, requests_before=requests)
         _take_over_reports(context)
         on_error.pop_all()
     is_side_job = command in _SIDE_JOBS

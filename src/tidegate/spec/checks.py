@@ -14,7 +14,7 @@ from tidegate.spec.faults import show_value, sounds_secret
 from tidegate.spec.models import AlertsSpec, MaintenanceSpec, PipelineSpec
 from tidegate.spec.sink_checks import check_sinks
 from tidegate.spec.source_checks import check_source, find_row_types, no_such_column
-from tidegate.spec.spark_settings import check_spark_conf
+from tidegate.spec.spark_settings import check_spark_conf, is_local
 
 COMPACT_BELOW_AT_MOST = 1 << 30
 SHORTEST_BEHIND_SECONDS = 60.0
@@ -37,7 +37,15 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
         *check_alerts(spec.alerts),
         *check_sinks(spec),
         *check_spark_conf(("spark", "conf"), spec.spark.conf),
+        *_check_master(("spark", "master"), spec.spark.master),
     ]
+
+
+def _check_master(here: KeyPath, master: str | None) -> Iterator[Finding]:
+    """Refuse a cluster of a pipeline's own: a test of the pipeline would start there too."""
+    if master is not None and not is_local(master):
+        message = f"{show_value(master)} is not a local master; the cluster is that of tidegate.yaml or the connection"
+        yield Finding(here, message, 'write "local[*]", or leave the line out')
 
 
 def _check_schedule(here: KeyPath, schedule: str | None, example: str) -> Iterator[Finding]:

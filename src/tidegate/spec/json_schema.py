@@ -41,6 +41,10 @@ _COMMON = {
     "conf": "Spark settings by their full names (spark.sql....).",
 }
 _BY_MODEL = {
+    "SparkSpec": {
+        "master": "A local master, such as local[*]: the driver of this pipeline has no executors. By default the "
+        "master is the project's, or that of the connection.",
+    },
     "FilesSource": {
         "path": "A folder or a pattern, relative to tidegate.yaml; or a prefix of an object store: s3://, gs://, az://.",
         "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`: the first run finds "

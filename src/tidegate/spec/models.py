@@ -373,6 +373,7 @@ class SparkSpec(Model):
     """Spark settings of one pipeline."""
 
     conf: dict[str, Option] = {}
+    master: str | None = None
 
 
 _SOURCES = models_by_type(SourceSpec)

@@ -99,6 +99,10 @@ class Project:
         spark = self.spec.spark.replace(master=master)
         return replace(self, spec=self.spec.replace(spark=spark))
 
+    def for_pipeline(self, spec: PipelineSpec) -> Project:
+        """The same project with the Spark master of a pipeline, where that has one."""
+        return self if spec.spark.master is None else self.on_master(spec.spark.master)
+
     def paths(self, name: str) -> PipelinePaths:
         """Every path of pipeline ``name``; its table's folder is where its spec says, if that can be read."""
         state, mirror = self.state / name, None

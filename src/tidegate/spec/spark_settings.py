@@ -53,6 +53,11 @@ def parse_master(url: str) -> Master:
     raise ValueError(f"{url!r} is none of {MASTER_FORMS}")
 
 
+def is_local(url: str) -> bool:
+    """Return whether ``url`` is a local master."""
+    return _LOCAL.fullmatch(url) is not None
+
+
 _MEANT = 0.93
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _LOSES_ROWS = "it drops rows in silence"

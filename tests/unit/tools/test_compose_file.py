@@ -26,6 +26,7 @@ class _Tolerant(yaml.SafeLoader):
 
 
 _Tolerant.add_constructor("!reset", lambda *_: None)
+_Tolerant.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
 REQUIRED = set(re.findall(r"\$\{([A-Z_]+):\?", TEXT))
 DEFAULTED = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", TEXT))
 
@@ -121,6 +122,16 @@ def test_the_settings_for_the_s3_server_reach_each_process_that_opens_tables() -
         assert told["TIDEGATE__S3__ENDPOINT"] == "http://s3:7070" and "--port :7070 " in SERVICES["s3"]["entrypoint"][2]
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
     assert subprocess.run(command, capture_output=True).returncode == 0
+
+
+def test_the_state_in_the_bucket_reaches_the_same_processes_and_workers_lose_their_volume() -> None:
+    found = yaml.load((ROOT / "docker" / "state-in-s3.yaml").read_text(), _Tolerant)["services"]
+    tables = yaml.safe_load((ROOT / "docker" / "s3.yaml").read_text())["services"]
+    assert set(found) == set(tables)
+    worker = found.pop("spark-worker")
+    assert worker == {"volumes": []} and [one["source"] for one in SERVICES["spark-worker"]["volumes"]] == ["data"]
+    bucket = tables["airflow-scheduler"]["environment"]["TIDEGATE__WAREHOUSE"].split("/")[2]
+    assert all(one == {"environment": {"TIDEGATE__STATE": f"s3://{bucket}/state"}} for one in found.values())
 
 
 def test_only_the_port_of_the_ui_is_published_and_only_to_this_machine_by_default() -> None:

@@ -224,8 +224,8 @@ class Executors:
         raise errors.STORAGE_NOT_SHARED(
             where=str(job_folder),
             fault="the query keeps state (windows, duplicates, joins of streams), which tasks read and write as files",
-            fix="run this pipeline with `spark: {master: 'local[*]'}`, or keep `state:` in a folder that each worker "
-            "mounts under the same path",
+            fix=f"`spark: {{master: 'local[*]'}}` in {job_folder}/pipeline.yaml runs it without executors; or keep "
+            "`state:` in a folder that each worker mounts under the same path",
         )
 
     def _watch(self, done: threading.Event) -> None:
