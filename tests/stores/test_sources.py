@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.object_servers import Bucket
+from tests.support.object_servers import Bucket, folder_of
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed
 from tests.support.sweep import sweep
+from tidegate.core import storage
 from tidegate.core.errors import TryAgainError, UsageError
-from tidegate.core.storage import ObjectPath
-from tidegate.core.storage.user_objects import list_below, look_at
+from tidegate.core.storage import ObjectPath, stores, user_objects
+from tidegate.core.storage.user_objects import StoredObject, list_below, look_at
 from tidegate.spark.driver.submit import SubmitPlan, run_spark_submit
 from tools.object_servers import S3Server
 
@@ -169,6 +172,44 @@ def test_a_list_begins_after_a_key(request: pytest.FixtureRequest, fixture: str)
     obstore.put(bucket.client, "in2/b", b"1")
     for number, key in enumerate(keys):
         assert list(list_below(ObjectPath(f"{bucket.url}/in"), key)) == keys[number + 1 :]
+
+
+@pytest.mark.parametrize("fixture", ["s3_bucket", "azure_container"])
+def test_folders_with_odd_names_are_listed_by_themselves(
+    request: pytest.FixtureRequest, fixture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket: Bucket = request.getfixturevalue(fixture)
+    for module in (stores, user_objects):
+        monkeypatch.setattr(module, "PAGE_KEYS", 4)
+    monkeypatch.setattr(user_objects, "_OF_A_LARGE_FOLDER", 2)
+    for folder in ("", "!/", "a/", "a b/", "x%2Fy/", "[1] ä/", "𝄞/k=v/+&@/", "𝄞/k=v/~#{}^/", "𝄞/m/"):
+        for number in range(5):
+            obstore.put(bucket.client, f"in/{folder}{number}.json", b"1")
+    obstore.put(bucket.client, "in2/b", b"1")
+    if isinstance(
+        bucket.server, S3Server
+    ):  # the empty object that a console makes for a folder, with a slash at the end
+        for name in ("a", "𝄞/k=v", "𝄞/m"):
+            os.setxattr(
+                folder_of(ObjectPath(f"{bucket.url}/in/{name}")), "user.etag", b"d41d8cd98f00b204e9800998ecf8427e"
+            )
+    folder = ObjectPath(f"{bucket.url}/in")
+    for below in (folder, folder / "𝄞", ObjectPath(bucket.url)):
+        prefix = f"{below.key}/".lstrip("/")
+        pages = bucket.client.list(prefix or None)
+        plain = {one["path"].removeprefix(prefix): StoredObject.of(one) for page in pages for one in page}
+        assert list_below(below) == plain
+
+
+def test_the_store_has_as_many_requests_as_are_counted(s3_bucket: Bucket, s3_server: S3Server) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for day, number in (("day=1", 1100), ("day=2", 900), ("day=3", 3)):
+            keys = [f"in/{day}/{one}.json" for one in range(number)]
+            list(pool.map(lambda key: obstore.put(s3_bucket.client, key, b"1"), keys))
+    requests, before = s3_server.count_requests(s3_bucket.name), storage.count_requests()
+    assert len(list_below(ObjectPath(f"{s3_bucket.url}/in"))) == 2003
+    assert requests.counts() == {"ListObjectsV2": 6}  # the first page, the folders, and of these two, one and one
+    assert storage.count_requests() - before == 6
 
 
 def test_a_run_lists_only_what_is_new(tmp_path: Path, s3_bucket: Bucket) -> None:

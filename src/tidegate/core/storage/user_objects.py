@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial
+from operator import itemgetter
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tidegate.core.errors import Caught
 from tidegate.core.garbage import collect_rarely
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
-from tidegate.core.storage.shared import plain_tag
-from tidegate.core.storage.stores import call, is_denied, list_objects, list_pages
+from tidegate.core.storage.shared import note_requests, plain_tag
+from tidegate.core.storage.stores import PAGE_KEYS, call, is_denied, list_objects, list_pages, note_pages
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -19,6 +25,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _LOOKS_AT_ONCE = 16
+_LISTS_AT_ONCE = 8
+
+_OF_A_LARGE_FOLDER = PAGE_KEYS // 2
+"""How many objects a folder has, on average, where it is listed by itself."""
+
+_LISTS_AT_LEAST = 16
+"""Before so many folders are listed, their average is not known."""
+
 _SECOND_NS = 1_000_000_000
 _LARGEST = (1 << 63) - 1
 """Of the numbers that the ledger holds."""
@@ -55,19 +69,84 @@ class StoredObject(NamedTuple):
         return cls(meta["size"], modified_ns, number, e_tag)
 
 
+_Answer = tuple[dict[str, StoredObject], list[str]]
+"""Of a list: the objects, and the folders that are still to be listed."""
+_Ended = tuple[_Answer | None, Exception | None]
+
+
 @collect_rarely()
 def list_below(folder: ObjectPath, after: str = "") -> dict[str, StoredObject]:
     """Every object below a folder, also empty ones: {path from there: object}; only those whose path sorts after
     ``after``. Raises StoreError, also where there is no such bucket."""
-    prefix = f"{folder.key}/" if folder.key else ""
+    # A policy may allow to list this prefix, and none below it.
+    found = None if after else if_allowed(partial(_list_folders, folder))
+    if found is None:
+        found, _ = list_objects(folder, partial(_list, top=folder.key, after=after))
+    return found
 
-    def ask(store: ObjectStore) -> dict[str, StoredObject]:
-        pages = list_pages(store, prefix or None, prefix + after if after else None)
-        found = {one["path"][len(prefix) :]: StoredObject.of(one) for page in pages for one in page}
-        # Azure begins with the key itself.
-        return {path: one for path, one in found.items() if path > after} if after else found
 
-    return list_objects(folder, ask)
+def _list(store: ObjectStore, top: str, below: str = "", after: str = "", *, divides: bool = False) -> _Answer:
+    """The objects in the folder ``below`` of ``top`` by their paths from ``top``. Where ``divides``, and there are many
+    objects in large folders, only those right in it; and the paths of its folders."""
+    top = f"{top}/" if top else ""
+    prefix, cut = top + below, len(top)
+    found: dict[str, StoredObject] = {}
+    for page in list_pages(store, prefix or None, top + after if after else None):
+        if divides and not found and _has_large_folders(page, len(prefix)):
+            note_requests()
+            answer = store.list_with_delimiter(prefix or None)
+            note_pages(len(answer["objects"]) + len(answer["common_prefixes"]))
+            folders = [f"{one.rstrip('/')[cut:]}/" for one in answer["common_prefixes"]]
+            return {one["path"][cut:]: StoredObject.of(one) for one in answer["objects"]}, folders
+        found.update((one["path"][cut:], StoredObject.of(one)) for one in page)
+    # Azure begins with the key itself.
+    return {path: one for path, one in found.items() if path > after} if after else found, []
+
+
+def _has_large_folders(page: Sequence[ObjectMeta], start: int) -> bool:
+    """Return whether a page is full, and has so many objects of each folder that a list of each costs few requests
+    more; the names of the folders begin at ``start``."""
+    if len(page) < PAGE_KEYS:
+        return False
+    names = [name for name, slash, _ in (one["path"][start:].partition("/") for one in page) if slash]
+    return len(names) >= _OF_A_LARGE_FOLDER * len(set(names)) > 0
+
+
+def _list_folders(folder: ObjectPath) -> dict[str, StoredObject] | None:
+    """The objects below a folder by their paths from there, from several lists at once where its folders are large;
+    None where most turned out to be small, so that their lists would cost more requests than one of all keys."""
+    found: dict[str, StoredObject] = {}
+    ended: SimpleQueue[_Ended] = SimpleQueue()
+    waiting, started, done, are_small = [""], 0, 0, False
+    while waiting or done < started:
+        while waiting and started - done < _LISTS_AT_ONCE:
+            ask = partial(_list, top=folder.key, below=waiting.pop(), divides=True)
+            _start(partial(list_objects, folder, ask), ended)
+            started += 1
+        answer, error = ended.get()
+        if answer is None:
+            raise error or AssertionError("a list has ended without an answer")
+        done += 1
+        found |= answer[0]
+        waiting += reversed(answer[1])
+        are_small = are_small or (done > _LISTS_AT_LEAST and len(found) < done * _OF_A_LARGE_FOLDER // 2)
+        if are_small:
+            waiting.clear()
+    return None if are_small else dict(sorted(found.items(), key=itemgetter(0))) if done > 1 else found
+
+
+def _start(act: Callable[[], _Answer], ended: SimpleQueue[_Ended]) -> None:
+    """Begin a call in a thread of its own, for which the process does not wait when it is stopped."""
+
+    def run() -> None:
+        answer, caught = None, Caught()
+        try:
+            with caught:
+                answer = act()
+        finally:
+            ended.put((answer, caught.error))
+
+    Thread(target=copy_context().run, args=(run,), name="tidegate-list", daemon=True).start()
 
 
 def look_at(uri: str) -> StoredObject | None:
