@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.object_servers import Bucket, folder_of
+from tests.support.object_servers import Bucket, folder_of, make_bucket
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed
 from tests.support.sweep import sweep
@@ -23,6 +24,7 @@ from tidegate.core import storage
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.storage import ObjectPath, stores, user_objects
 from tidegate.core.storage.user_objects import StoredObject, list_below, look_at
+from tidegate.sources.readers.links import REPLACED, Pointer
 from tidegate.spark.driver.submit import SubmitPlan, run_spark_submit
 from tools.object_servers import S3Server
 
@@ -109,10 +111,16 @@ def test_objects_of_every_kind_are_read_once(tmp_path: Path, s3_bucket: Bucket, 
     assert project.rows("id", "name") == found
 
 
-def test_what_is_replaced_or_removed_before_it_is_read(tmp_path: Path, s3_bucket: Bucket) -> None:
-    url = s3_bucket.url
+@pytest.fixture
+def versioned_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A bucket that keeps what is replaced and removed."""
+    return make_bucket(s3_server, monkeypatch, versioned=True)
+
+
+def test_what_is_replaced_or_removed_before_it_is_read(tmp_path: Path, versioned_bucket: Bucket) -> None:
+    url = versioned_bucket.url
     source = f'  orders: {{type: files, path: {url}/in, format: json, schema: "id BIGINT"}}\n'
-    project = StoredSource(tmp_path).make(s3_bucket, source)
+    project = StoredSource(tmp_path).make(versioned_bucket, source)
     for name in ("same", "other"):
         project.put(f"in/{name}.json", lines(1 if name == "same" else 2))
     report = project.run_with(lambda: project.put("in/other.json", lines(3, 4)))
@@ -123,12 +131,37 @@ def test_what_is_replaced_or_removed_before_it_is_read(tmp_path: Path, s3_bucket
     project.put("in/gone.json", lines(5))
     project.put("in/more.json", lines(6))
     with pytest.raises(TryAgainError, match=f"vanished before it was read: {url}/in/gone.json") as caught:
-        project.run_with(lambda: obstore.delete(s3_bucket.client, "in/gone.json"))
+        project.run_with(lambda: obstore.delete(versioned_bucket.client, "in/gone.json"))
     assert caught.value.code == "FILE_VANISHED"
     project.run()
     assert project.rows("id") == [(1,), (3,), (4,), (6,)]
     [(_, position, why)] = project.quarantined()
     assert (json.loads(position), why) == ({"file": f"{url}/in/gone.json"}, "vanished before it was read")
+
+    obstore.delete(versioned_bucket.client, "in/same.json")  # by a marker: its bytes stay
+    assert project.run()["sources"]["orders"]["vanished"] == [f"{url}/in/same.json"]
+
+
+@pytest.mark.parametrize("fixture", ["s3_bucket", "versioned_bucket", "azure_container"])
+def test_a_reader_gets_the_version_that_was_listed_or_none(request: pytest.FixtureRequest, fixture: str) -> None:
+    bucket: Bucket = request.getfixturevalue(fixture)
+    uri = f"{bucket.url}/in/a.json"
+    obstore.put(bucket.client, "in/a.json", b"listed")
+    assert (obstore.head(bucket.client, "in/a.json")["version"] is not None) == (fixture == "versioned_bucket")
+    pointer = Pointer.of(uri, list_below(ObjectPath(f"{bucket.url}/in"))["a.json"])
+    assert pointer.open().read() == b"listed"
+    obstore.put(bucket.client, "in/a.json", b"newer!")
+    with pytest.raises(OSError, match="was replaced since it was listed") as caught:
+        pointer.open().read()
+    assert caught.value.errno == REPLACED
+    obstore.delete(bucket.client, "in/a.json")
+    assert (look_at(uri), list_below(ObjectPath(bucket.url))) == (None, {})
+    with pytest.raises(OSError, match=r"was re(mov|plac)ed") as caught:
+        pointer.open().read()
+    assert caught.value.errno in (ENOENT, REPLACED)  # Azurite says that the condition does not hold
+    if fixture != "azure_container":  # there each write has an ETag of its own
+        obstore.put(bucket.client, "in/a.json", b"listed")
+        assert pointer.open().read() == b"listed"
 
 
 def test_a_look_before_the_first_run(tmp_path: Path, s3_bucket: Bucket) -> None:
