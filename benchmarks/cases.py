@@ -18,7 +18,7 @@ from benchmarks.maintain_cases import run_compaction, run_maintained_reads
 from benchmarks.meter import Cost
 from benchmarks.nested_cases import run_nested, run_nested_dirty
 from benchmarks.pages_cases import run_pages
-from benchmarks.store_cases import run_store_idle, run_store_keys, run_store_million, run_store_small
+from benchmarks.store_cases import run_store_cluster, run_store_idle, run_store_keys, run_store_million, run_store_small
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
 from benchmarks.wide_cases import run_wide_50, run_wide_300, run_wide_1000, run_wide_doubles
 from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
@@ -349,4 +349,5 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "store_small": run_store_small,
     "store_million": run_store_million,
     "store_keys": run_store_keys,
+    "store_cluster": run_store_cluster,
 }

@@ -51,7 +51,7 @@ def _compare(
             *((f"{workers} workers", cluster.master_url, cluster) for workers, cluster in clusters.items()),
         ]:
             fresh = _make_project(bench, source, master)
-            costs.setdefault(name, []).append(_measure(cluster, fresh.run))
+            costs.setdefault(name, []).append(measure_on(cluster, fresh.run))
             report = fresh.last_report()
             if report["rows"]["read"] != rows or report["outcome"] != "published":
                 raise BenchmarkError(f"expected {rows} rows published on {name}, the report says {report['rows']}")
@@ -64,7 +64,7 @@ def _compare(
         ) -> Cost:
             return fresh.run_plain("plain_files_job.py", *arguments, submit=submit)
 
-        costs.setdefault("plain", []).append(_measure(clusters[2], run_plain))
+        costs.setdefault("plain", []).append(measure_on(clusters[2], run_plain))
     local, one, two, plain = (take_median(costs[name]) for name in ("local[2]", "1 workers", "2 workers", "plain"))
     return [
         Row(f"{work}: one worker", "wall ratio", one.wall_seconds / local.wall_seconds, None, one, local, "local[2]"),
@@ -87,7 +87,8 @@ def _make_project(bench: Workbench, source: Path, master: str) -> Workbench:
     return fresh
 
 
-def _measure(cluster: SparkCluster | None, run: Callable[[], Cost]) -> Cost:
+def measure_on(cluster: SparkCluster | None, run: Callable[[], Cost]) -> Cost:
+    """What ``run`` costs, with the executors of ``cluster``."""
     before = _executor_seconds(cluster)
     cost = run()
     return replace(cost, cpu_seconds=cost.cpu_seconds + _executor_seconds(cluster, settled=True) - before)

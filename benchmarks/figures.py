@@ -92,7 +92,13 @@ def show_cost(cost: Cost | None) -> str:
 
 
 def compare_costs(
-    work: str, ours: Cost, other: Cost, other_name: str, cpu_limit: float, wall_limit: float | None, note: str = ""
+    work: str,
+    ours: Cost,
+    other: Cost,
+    other_name: str,
+    cpu_limit: float | None,
+    wall_limit: float | None,
+    note: str = "",
 ) -> list[Row]:
     """The lines of a case that is a ratio to another way of doing the same work."""
     if wall_limit is not None:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import obstore
 from obstore.store import S3Store
 
+from benchmarks.cluster_cases import measure_on
 from benchmarks.figures import Row, compare_costs
 from benchmarks.meter import Cost, measure
 from benchmarks.workbench import Workbench, alternate
@@ -22,6 +24,7 @@ from tidegate.examples.command import Draw
 from tidegate.examples.make_orders import make_orders
 from tools.jars import GROUPS, ensure_jars
 from tools.object_servers import S3Server
+from tools.spark_cluster import start_cluster
 
 if TYPE_CHECKING:
     from benchmarks.cases import Size
@@ -88,10 +91,11 @@ class StoredWorkbench(Workbench):
         [copy] = (self.folder / "cache" / "tidegate" / "state").glob(f"*/{pipeline}/copy")
         return copy
 
-    def run_plain_files(self, *, stop_when: Callable[[], bool] | None = None) -> Cost:
+    def run_plain_files(self, *, stop_when: Callable[[], bool] | None = None, master: str | None = None) -> Cost:
         """The plain job over the same inbox; s3a is told where the server is, and nothing else."""
         ensure_jars(["s3a"])
-        submit = ["--jars", ",".join(str(path) for path in sorted(GROUPS["s3a"].folder.glob("*.jar")))]
+        submit = [] if master is None else ["--master", master]
+        submit += ["--jars", ",".join(str(path) for path in sorted(GROUPS["s3a"].folder.glob("*.jar")))]
         place = {"endpoint": self.server.endpoint, "endpoint.region": "us-east-1", "path.style.access": "true"}
         for key, value in place.items():
             submit += ["--conf", f"spark.hadoop.fs.s3a.{key}={value}"]
@@ -194,6 +198,46 @@ def _compare(bench: Workbench, repeats: int, rows: int, files: int, limit: float
     return [
         *compare_costs(work, ours, disk, DISK, limit, None, note),
         *compare_costs(work, ours, plain, "plain job on s3a", 1.0, None),
+    ]
+
+
+def run_store_cluster(bench: Workbench, size: Size) -> list[Row]:
+    """The first million on a worker of two cores: executors that share the bucket alone, and those that share the
+    folder; and by a plain job on s3a there."""
+    rows, numbers = size.rows(MILLION), itertools.count()
+    bench.env["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with _run_server(bench) as server:
+        env = {"PATH": bench.env["PATH"], **server.environment()}
+        cluster = start_cluster(bench.folder / "cluster", workers=1, cores=2, env=env)
+
+        def make(kind: Callable[[Path], Workbench]) -> Workbench:
+            made = kind(bench.folder / f"project-{next(numbers)}")
+            made.env["SPARK_LOCAL_IP"] = "127.0.0.1"
+            settings = made.project / "tidegate.yaml"
+            settings.write_text(settings.read_text().replace("local[*]", cluster.master_url))
+            made.receive(_make_files(bench, rows, 8, next(numbers)))
+            return made
+
+        def run(kind: Callable[[Path], Workbench]) -> Cost:
+            side = make(kind)
+            cost = measure_on(cluster, side.run)
+            side.expect_rows(rows)
+            return cost
+
+        def run_plain(_: int) -> Cost:
+            side = make(partial(StoredWorkbench, server=server))
+            assert isinstance(side, StoredWorkbench)
+            return measure_on(cluster, partial(side.run_plain_files, master=cluster.master_url))
+
+        try:
+            sides = (lambda _: run(partial(StoredWorkbench, server=server)), lambda _: run(Workbench), run_plain)
+            ours, shared, plain = alternate(max(1, size.repeats // 3), *sides)
+        finally:
+            cluster.stop()
+    work = f"{rows:,} rows on a cluster, all in a bucket"
+    return [
+        *compare_costs(work, ours, shared, "cluster with a shared folder", None, None),
+        *compare_costs(work, ours, plain, "plain job on s3a", None, None),
     ]
 
 
