@@ -38,7 +38,7 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import cached_property
 from pathlib import Path
@@ -159,6 +159,9 @@ class S3Server(ObjectServer):
     GUEST = "guest"
     """A user with the same secret key, who may do what :meth:`allow` says."""
 
+    events: str = field(default="", kw_only=True)
+    """Where it sends event notifications: the address of a Kafka broker, a slash, and the topic."""
+
     def launch(self) -> None:
         """Start the gateway on its folders."""
         program = ensure_gateway()
@@ -175,6 +178,9 @@ class S3Server(ObjectServer):
             )
         command = [str(program), "--port", f"127.0.0.1:{self.port}", "--quiet", "--health", "/health"]
         command += ["--iam-dir", str(self.folder / "users")]
+        if self.events:
+            broker, _, topic = self.events.partition("/")
+            command += ["--event-kafka-url", broker, "--event-kafka-topic", topic]
         command += ["--access-log", str(self._access_log), "posix", "--versioning-dir", str(self.folder / "versions")]
         # Arguments are visible to everyone; further settings of the caller's environment are not for this server.
         told = {"ROOT_ACCESS_KEY_ID": "tidegate", "ROOT_SECRET_ACCESS_KEY": self.secret}

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from errno import ENOENT
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.object_servers import Bucket, folder_of, make_bucket
+from tests.support.object_servers import Bucket, folder_of, make_bucket, running_s3_server
 from tests.support.project import PipelineProject
 from tests.support.readers import read_agreed
 from tests.support.sweep import sweep
@@ -24,9 +24,14 @@ from tidegate.core import storage
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.storage import ObjectPath, stores, user_objects
 from tidegate.core.storage.user_objects import StoredObject, list_below, look_at
+from tidegate.sources.kafka.offsets import find_bounds
 from tidegate.sources.readers.links import REPLACED, Pointer
 from tidegate.spark.driver.submit import SubmitPlan, run_spark_submit
 from tools.object_servers import S3Server
+from tools.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.topics import Topics
 
 _STEPS_OF_A_RUN = 100
 """A run with one new file takes more."""
@@ -265,6 +270,42 @@ def test_a_run_lists_only_what_is_new(tmp_path: Path, s3_bucket: Bucket) -> None
     assert any("2026-1500.json), with names that sort before some that were taken" in note for note in found["notes"])
     assert project.rows("id") == [(1,), (2,)]
     assert project.run()["requests"] == {"ingest": 2}
+
+
+def test_a_run_looks_at_what_the_server_has_reported(
+    tmp_path: Path, topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    topic = topics.create(partitions=2)
+    with running_s3_server(tmp_path_factory.mktemp("notifying"), events=f"{topics.address}/{topic}") as server:
+        bucket = make_bucket(server, monkeypatch)
+        keys = f"path: {bucket.url}/in, list_all_every: 1 day, notifications: {{topic: {topic}}}"
+        sources = f'  orders: {{type: files, {keys}, format: json, schema: "id BIGINT", start: now}}\n'
+        project = StoredSource(tmp_path).make(bucket, sources)
+        monkeypatch.setenv("TIDEGATE__KAFKA__BOOTSTRAP_SERVERS", topics.address)
+
+        def count_messages() -> int:
+            return sum(find_bounds(project.project.spec.kafka, topic)[2].values())
+
+        project.put("in/old.json", lines(-1))
+        assert wait_until(lambda: count_messages() == 2, 20)  # the server begins with one of its own
+        project.run()
+        assert project.run()["requests"] == {}
+        requests = server.count_requests(bucket.name)
+        for number, name in enumerate(("a b.json", "x%2Fy+ä.json", "sub/no.json", "day=1/𝄞 [1].json")):
+            project.put(f"in/{name}", lines(number))
+        project.put("elsewhere/no.json", lines(9))
+        assert wait_until(lambda: count_messages() == 7, 20)
+        topics.send(topic, ["no message"])
+        report = project.run()
+        asked = requests.counts()
+        # One may be either of two objects, and where one is absent, the bucket is looked for.
+        assert (asked["HeadObject"], asked["ListObjectsV2"]) == (5, 1)
+        assert project.rows("id") == [(0,), (1,), (3,)]
+        assert f"1 message in topic {topic} is not an event notification" in " ".join(report["notes"])
+        obstore.delete(bucket.client, "in/old.json")
+        requests.mark()
+        assert project.run()["outcome"] == "nothing_new"
+        assert requests.counts() == {}
 
 
 def test_objects_are_read_again_for_a_refresh_unless_they_changed(tmp_path: Path, s3_bucket: Bucket) -> None:

@@ -75,11 +75,11 @@ def enter_environment(server: S3Server | AzureServer, patch: pytest.MonkeyPatch)
 
 
 @contextmanager
-def running_s3_server(folder: Path) -> Iterator[S3Server]:
+def running_s3_server(folder: Path, **settings: str) -> Iterator[S3Server]:
     """An S3 server with its data in ``folder``, or on a disk where ``folder`` has no extended attributes: before Linux
     6.6 memory has none."""
     elsewhere = None if has_attributes(folder) else Path(tempfile.mkdtemp(prefix="tidegate-s3-", dir="/var/tmp"))
-    server = S3Server.start_in(elsewhere or folder, None, True)
+    server = S3Server.start_in(elsewhere or folder, None, True, **settings)
     try:
         yield server
     finally:

@@ -13,7 +13,9 @@ from tidegate.sources.files import intake
 from tidegate.sources.files.consumed import finish_clearing
 from tidegate.sources.files.findings import note_scan
 from tidegate.sources.files.ledger import Ledger, open_ledger
+from tidegate.sources.files.notifications import ReadMessages
 from tidegate.sources.files.scan import FilesScan, scan_files
+from tidegate.sources.readers.links import stat_link
 from tidegate.spec.models import FilesSource, PipelineSpec, ProjectSpec
 from tidegate.spec.project import Project
 
@@ -58,9 +60,9 @@ class Inbox:
             handle.write(text.encode() if isinstance(text, str) else text)
         return path
 
-    def scan(self, now: float | None = None) -> FilesScan:
+    def scan(self, now: float | None = None, read_messages: ReadMessages | None = None) -> FilesScan:
         """What is new."""
-        return scan_files(self.project, self.paths, SOURCE, self.spec, self.ledger, now)
+        return scan_files(self.project, self.paths, SOURCE, self.spec, self.ledger, now, read_messages)
 
     def admit(self, scan: FilesScan | None = None) -> intake.Admitted:
         """Take what is new."""
@@ -80,6 +82,15 @@ class Inbox:
         self.admit(scan)
         intake.sweep_intake(self.paths, SOURCE, self.ledger)
         return scan, self.read(batch_id)
+
+    def stage(self, batch_id: int = 0) -> None:
+        """Stage and publish what is pending, files or objects, without reading it."""
+        links = [row.link for row in self.ledger.waiting(SOURCE)]
+        stats = {link: stat_link(self.intake / link) for link in links}
+        files = taken_files(self.ledger, {link: (one.st_size, one.st_mtime_ns) for link, one in stats.items()})
+        self.ledger.mark_staged(SOURCE, "q", batch_id, files)  # type: ignore[arg-type]
+        self.ledger.mark_published("q", batch_id)
+        intake.remove_links(self.paths, self.ledger.removable_links(), self.ledger)
 
     def read(self, batch_id: int) -> list[bytes]:
         """Stage what is owed, and publish it."""

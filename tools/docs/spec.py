@@ -16,6 +16,7 @@ from tools.docs.markdown import MADE, code, table
 
 _SECTIONS = {
     "FilesSource": "sources.NAME, type: files",
+    "Notifications": "sources.NAME.notifications",
     "KafkaSource": "sources.NAME, type: kafka",
     "RateSource": "sources.NAME, type: rate",
     "SocketSource": "sources.NAME, type: socket",

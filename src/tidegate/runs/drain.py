@@ -136,8 +136,10 @@ def _take_over_offsets(context: RunContext, facts: Facts, birth: Birth) -> bool:
 def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:
     """Put what each source has, and the files of it that are gone, into the report."""
     for name, scan in pending.scans.items():
+        for note in scan.notes:
+            context.report.add_note(note)
         if scan.late:
-            context.report.add_note(describe_late(name, scan.late))
+            context.report.add_note(describe_late(name, context.spec.file_streams[name], scan.late))
     for name, summary in pending.summaries.items():
         if "paths" in summary.get("before_start", {}):
             context.report.add_note(describe_start(name, summary["before_start"]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NotRequired, TypedDict, cast
 
 from tidegate.core.errors import DisagreementError, SourceLostError
 from tidegate.core.paths import PipelinePaths
@@ -107,6 +107,17 @@ class Arrival:
     def find_loss(self) -> Loss | None:
         """Find lost records; None when there are none."""
         return None
+
+
+class Messages(NamedTuple):
+    """Messages that have come since a position."""
+
+    position: object
+    """Behind them, as JSON."""
+    bodies: Iterable[tuple[str, bytes]] = ()
+    """Where each is, and its content. Reading them may raise TryAgainError."""
+    missed: str = ""
+    """Why some that came since the position are not among them."""
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger
+from tidegate.sources.files.message_files import read_message_files
+from tidegate.sources.files.notifications import ReadMessages
 from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.files.source import FilesArrival, FilesStream, StoredTexts
-from tidegate.sources.port import Arrival, Source, StaticSource, Stream
+from tidegate.sources.port import Arrival, Messages, Source, StaticSource, Stream
 from tidegate.spec.as_read import SpooledSource, TextsSource
 from tidegate.spec.models import BaseSource, FilesSource, KafkaSource, PipelineSpec
 from tidegate.spec.project import Project
@@ -80,11 +83,30 @@ def _open_source(project: Project, paths: PipelinePaths, name: str, source: Base
 
         return ReceivedStream(project, paths, name, source, held.ledger, held.listeners)
     if isinstance(source, FilesSource):
-        return FilesStream(project, paths, name, source, held.ledger)
+        read = _open_messages(project, paths, name, source, held.brokers)
+        return FilesStream(project, paths, name, source, held.ledger, read)
     if isinstance(source, KafkaSource):
         return _open_topics(project, paths, name, source, held.brokers)
     assert isinstance(source, TextsSource), "every other source is received into files"
     return StoredTexts(project, paths, name)
+
+
+def _open_messages(
+    project: Project, paths: PipelinePaths, name: str, source: FilesSource, brokers: OpenBrokers | None
+) -> ReadMessages | None:
+    """What reads the notifications of a source; None where it has none."""
+    if source.notifications is None:
+        return None
+    if (path := source.notifications.path) is not None:
+        return partial(read_message_files, project, paths, name, path)
+
+    def read(since: object) -> Messages:
+        from tidegate.sources.kafka.records import read_messages
+
+        assert source.notifications is not None and source.notifications.topic is not None, "a topic or a path"
+        return read_messages(project.spec.kafka, source.notifications.topic, since, brokers)
+
+    return read
 
 
 def scans_of(arrivals: Mapping[str, Arrival]) -> dict[str, FilesScan]:

@@ -55,9 +55,15 @@ _BY_MODEL = {
         "(66), or reread_tail, which takes the lines that were appended.",
         "start": "What the first run reads of the files that are there: all, now (none of them), or an ISO time stamp "
         "with its zone (those changed at or after it). The others count as taken. Later runs read every new file.",
-        "list_all_every": "For objects whose names sort by time: list all keys only this often, and in the other runs "
-        "those after the last one that was taken. Default: list all keys in each run.",
+        "list_all_every": "For objects: list all keys only this often, and in the other runs those after the last one "
+        "that was taken (where names sort by time), or that notifications name. Default: list all keys in each run.",
+        "notifications": "Where the bucket's event notifications arrive, {topic: NAME} or {path: FOLDER}: runs that do "
+        "not list all keys (list_all_every) look at the objects that these name, in place of a list.",
         "follow_links": "Folders outside the source's own that its symbolic links may lead to.",
+    },
+    "Notifications": {
+        "topic": "A Kafka topic, on the brokers of tidegate.yaml; each record is a message.",
+        "path": "A folder, or a prefix of an object store; each file is a message, or each of its lines.",
     },
     "KafkaSource": {
         "topics": "The topics to read. One of topics, topic_pattern and assign is needed.",

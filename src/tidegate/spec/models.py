@@ -119,6 +119,18 @@ class BaseSource(Model):
         return {"type": getattr(self, "type", "")}
 
 
+class Notifications(Model):
+    """Where a store's event notifications arrive; one of ``topic`` and ``path``."""
+
+    topic: str | None = None
+    path: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The topic or the folder, as people call it."""
+        return str(self.path) if self.topic is None else f"topic {self.topic}"
+
+
 class FilesSource(BaseSource):
     """New files in a folder, or matching a glob."""
 
@@ -135,6 +147,7 @@ class FilesSource(BaseSource):
     follow_links: list[str] = []
     start: str = "all"
     list_all_every: Seconds | None = None
+    notifications: Notifications | None = None
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
     values: Literal["exact"] = "exact"
     static: bool = False
@@ -154,6 +167,11 @@ class FilesSource(BaseSource):
     def is_on_store(self) -> bool:
         """Return whether the files are objects of a store."""
         return storage.is_object(storage.parse_path(self.path))
+
+    @property
+    def is_recursive(self) -> bool:
+        """Return whether all sub-folders are read, and not only ``k=v`` ones."""
+        return str(self.options.get("recursiveFileLookup", "false")).lower() == "true"
 
     @property
     def place(self) -> str:
@@ -460,6 +478,12 @@ class PipelineSpec(Model):
         return {name: source for name, source in self.sources.items() if isinstance(source, KafkaSource)}
 
     @property
+    def notification_topics(self) -> dict[str, str]:
+        """The topics whose messages name new objects, by source."""
+        found = {name: source.notifications for name, source in self.file_streams.items()}
+        return {name: one.topic for name, one in found.items() if one is not None and one.topic is not None}
+
+    @property
     def record_streams(self) -> dict[str, FilesSource | KafkaSource]:
         """The streams whose records have a format and columns; as a run reads a spec, all of them."""
         streams = self.streams.items()
@@ -468,7 +492,8 @@ class PipelineSpec(Model):
     @property
     def needs(self) -> frozenset[str]:
         """The extras of the package that reading the sources needs besides Spark."""
-        return frozenset().union(*(source.needs for source in self.sources.values()))
+        asked = frozenset({"kafka"}) if self.notification_topics else frozenset()
+        return asked.union(*(source.needs for source in self.sources.values()))
 
     @property
     def event_times(self) -> dict[str, str]:

@@ -95,6 +95,7 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
             found += _check_link_folder((*here, "follow_links", number), source, folder)
         found += [*_check_on_change((*here, "on_change"), source), *_check_start((*here, "start"), source)]
         found += _check_list_all_every((*here, "list_all_every"), source)
+        found += _check_notifications((*here, "notifications"), source)
     if isinstance(source, KafkaSource):
         found += [*_check_topics(here, source), *_check_starting_offsets((*here, "starting_offsets"), source)]
     if isinstance(source, (RateSource, SocketSource)):
@@ -271,6 +272,32 @@ def _check_list_all_every(here: KeyPath, source: FilesSource) -> Iterator[Findin
         yield Finding(here, "a folder is listed whole in each run; only a store can list a part", "remove it")
 
 
+def _check_notifications(here: KeyPath, source: FilesSource) -> Iterator[Finding]:
+    if source.notifications is None:
+        return
+    if not source.path.startswith("s3://"):
+        yield Finding(here, "only those of S3 (s3://) are understood", "remove it")
+    elif source.static:
+        yield Finding(here, "a static source is read whole in each run", "remove it")
+    elif source.list_all_every is None:
+        yield Finding(here, "an object whose message is lost would never be read", "add `list_all_every: 1 day`")
+    topic, path = source.notifications.topic, source.notifications.path
+    if (topic is None) == (path is None):
+        yield Finding(here, "exactly one of topic and path says where they arrive", "write {topic: NAME}")
+    elif topic is not None:
+        yield from _check_topic((*here, "topic"), topic)
+    elif path is not None:
+        yield from _check_path((*here, "path"), path)
+        if f"{path}/".startswith(f"{source.path.rstrip('/')}/"):
+            yield Finding((*here, "path"), "is inside of the source, whose files are records", "write another folder")
+
+
+def _check_topic(here: KeyPath, topic: str, more: str = "") -> Iterator[Finding]:
+    if not TOPIC.fullmatch(topic) or topic in (".", ".."):
+        fix = "use letters, digits, . _ and -, at most 249" + (more if topic else "")
+        yield Finding(here, f"{show_value(topic)} cannot be the name of a topic", fix)
+
+
 def _check_moment(here: KeyPath, value: str, words: tuple[str, ...], fix: str) -> Iterator[Finding]:
     """Check a place to start that is none of ``words``."""
     nearest = name_nearest(value, words)
@@ -294,9 +321,7 @@ def _check_topics(here: KeyPath, source: KafkaSource) -> Iterator[Finding]:
     if source.topic_pattern is None and not names:
         yield Finding(named_at, "there is no topic", "name at least one")
     for topic in names:
-        if not TOPIC.fullmatch(topic) or topic in (".", ".."):
-            fix = "use letters, digits, . _ and -, at most 249" + ("; for a pattern: topic_pattern" if topic else "")
-            yield Finding(named_at, f"{show_value(topic)} cannot be the name of a topic", fix)
+        yield from _check_topic(named_at, topic, "; for a pattern: topic_pattern")
     if len(set(names)) != len(names):
         yield Finding(named_at, "a topic is named twice", "name each once")
     for topic, partitions in (source.assign or {}).items():

@@ -67,3 +67,8 @@ def _list_all(project: Project, specs: Iterable[PipelineSpec]) -> Iterator[Place
             path = project.place(re.split(r"[*?\[{]", source.path)[0])
             if isinstance(path, storage.ObjectPath):
                 yield Place(f"source {name} of {spec.name}", path, file, ("sources", name, "path"), only_read=True)
+            if source.notifications is None or source.notifications.path is None:
+                continue
+            if isinstance(path := project.place(source.notifications.path), storage.ObjectPath):
+                at = ("sources", name, "notifications", "path")
+                yield Place(f"notifications of source {name} of {spec.name}", path, file, at, only_read=True)

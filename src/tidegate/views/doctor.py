@@ -33,7 +33,7 @@ from tidegate.runs.preflight.tables import OF_ONE, check_quarantine, damage_erro
 from tidegate.runs.recovery.context import Submit
 from tidegate.runs.recovery.side_jobs import describe_work, list_unfinished_work
 from tidegate.runs.recovery.upkeep import find_left, tables_of
-from tidegate.sources.kafka.brokers import describe_brokers
+from tidegate.sources.kafka.brokers import describe_brokers, one_topic
 from tidegate.sources.kafka.settings import settings_of
 from tidegate.spark import errors as spark_errors
 from tidegate.spark.driver.cluster import BYTES_PER_CORE, CORES_AT_MOST, check_master, explain_end, no_executors
@@ -292,7 +292,8 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
     """Ask each broker once, however many sources have its settings."""
     asked = set()
     for spec in specs:
-        for name, source in spec.topic_sources.items():
+        named = {name: one_topic(topic) for name, topic in spec.notification_topics.items()}
+        for name, source in (spec.topic_sources | named).items():
             try:
                 settings = settings_of(project.spec.kafka, source)
             except TidegateError as error:
@@ -404,7 +405,7 @@ def _ask_job(
     with tempfile.TemporaryDirectory(prefix="tidegate-doctor-") as folder:
         order_path, result_path, log_path = (Path(folder) / name for name in ("order.json", "result.json", "log"))
         modules = ["tidegate", *READERS_NEED]
-        if any("kafka" in spec.needs for spec in specs):
+        if any(spec.topic_sources for spec in specs):
             modules.append(OF_KAFKA)
         write_order(order_path, ExecutorsOrder(str(project.root), str(result_path), modules, seconds))
         plan = plan_submit(

@@ -352,6 +352,7 @@ def _look_at_sources(
             _report_changed(paths, spec, coming)
             coming.notes += _describe_settling(pending.summaries)
             coming.notes += describe_unread(pending.summaries)
+            coming.notes += [note for scan in pending.scans.values() for note in scan.notes]
             coming.notes += _describe_starts(spec, pending)
         else:
             pending = find_pending(project, paths, spec, facts, connections)

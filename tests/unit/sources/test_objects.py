@@ -22,7 +22,6 @@ from pyarrow import orc
 from tests.support import avro_files
 from tests.support.faulty_store import FaultyStore, seeded, use_store
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
-from tests.unit.taken_files import taken_files
 from tidegate.core import storage
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.storage import range_file
@@ -39,7 +38,7 @@ from tidegate.sources.files.listing import list_source
 from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.files.unreadable import find_unreadable, kept_file, quarantine_whole, read_whole_again
 from tidegate.sources.readers import links
-from tidegate.sources.readers.links import Pointer, open_link, read_pointer, stat_link
+from tidegate.sources.readers.links import Pointer, open_link, read_pointer
 from tidegate.sources.readers.part_readers import Part, open_reader
 from tidegate.sources.readers.unreadable import PartUnreadable
 from tidegate.spark.driver.failures import explain, is_object_fault
@@ -218,16 +217,6 @@ def test_paths_of_objects_have_no_pieces() -> None:
     assert (shown_path("s3://00000001"), piece_number("s3://00000002")) == ("s3:", 2)  # a file of this name
 
 
-def stage(inbox: Inbox, batch_id: int = 0) -> None:
-    """What a run does with the links that are pending, after it has read them."""
-    rows = inbox.ledger.waiting(SOURCE)
-    stats = {row.link: stat_link(inbox.intake / row.link) for row in rows}
-    files = taken_files(inbox.ledger, {link: (one.st_size, one.st_mtime_ns) for link, one in stats.items()})
-    inbox.ledger.mark_staged(SOURCE, "q", batch_id, files)  # type: ignore[arg-type]
-    inbox.ledger.mark_published("q", batch_id)
-    intake.remove_links(inbox.paths, inbox.ledger.removable_links(), inbox.ledger)
-
-
 def test_an_object_is_read_once_until_its_etag_changes(store: FaultyStore, inbox: Inbox) -> None:
     put(store, "in/day=1/a.json", b"1\n")
     put(store, "in/day=1/empty.json", b"")
@@ -235,7 +224,7 @@ def test_an_object_is_read_once_until_its_etag_changes(store: FaultyStore, inbox
     assert [(one.path, one.partition) for one in scan.new] == [(f"{TOP}/day=1/a.json", {"day": "1"})]
     assert [one["path"] for one in scan.skipped] == [f"{TOP}/day=1/empty.json"]
     inbox.admit(scan)
-    stage(inbox)
+    inbox.stage()
     assert list(inbox.intake.iterdir()) == []
     assert (inbox.scan().new, inbox.scan().changed) == ((), ())
     put(store, "in/day=1/a.json", b"22\n")
@@ -250,7 +239,7 @@ def test_an_object_is_read_once_until_its_etag_changes(store: FaultyStore, inbox
 def test_the_same_bytes_written_again_are_no_change(store: FaultyStore, inbox: Inbox) -> None:
     put(store, "in/a.json")
     inbox.admit()
-    stage(inbox)
+    inbox.stage()
     [row] = inbox.ledger.rows(SOURCE)
     # As if it had been written an hour ago: this store gives each write another ETag.
     inbox.ledger.note_same(SOURCE, [(row.path, row.mtime_ns - 3_600_000_000_000, row.ctime_ns or 0, True)])
@@ -332,7 +321,7 @@ def take(inbox: Inbox, batch_id: int, at: float) -> list[str]:
     note_first_look(inbox.ledger, SOURCE, inbox.spec, scan)
     note_scan(inbox.ledger, SOURCE, scan)
     inbox.admit(scan)
-    stage(inbox, batch_id)
+    inbox.stage(batch_id)
     return names(scan)
 
 
@@ -449,7 +438,7 @@ def test_each_object_is_taken_once_whenever_a_run_ends(tmp_path: Path, store: Fa
                 inbox.admit(scan)
                 taken += names(scan)
             if steps > 3:
-                stage(inbox, run)
+                inbox.stage(run)
         for run in (41, 42):
             taken += take(inbox, run, at=now + 600 * run)
     assert sorted(taken) == sorted(offered)
@@ -642,7 +631,7 @@ def test_links_that_are_gone_are_made_again_for_the_object_as_it_is(store: Fault
     assert inbox.restore().changed == (f"{TOP}/other.json",)
     assert store.requests == ["get"]  # of the one that is gone: links alone cost nothing
     inbox.ledger.drop_linked(SOURCE, restored.lost)
-    stage(inbox)
+    inbox.stage()
     scan = inbox.scan()
     assert (scan.new, scan.changed, scan.same) == ((), (), ())  # it was read as it is
 
@@ -691,7 +680,7 @@ def test_what_differs_from_what_was_read_is_found_by_etags(store: FaultyStore, i
     for name in ("same", "other", "gone"):
         put(store, f"in/{name}.json", name.encode())
     inbox.admit()
-    stage(inbox)
+    inbox.stage()
     put(store, "in/other.json", b"OTHER")
     store.inside.delete("in/gone.json")
     rows = inbox.ledger.rows(SOURCE)

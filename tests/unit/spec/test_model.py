@@ -49,6 +49,7 @@ WITH_EVERY_KIND: dict[str, Any] = {
             "watermark": "2 hours",
             "settle": "0 seconds",
             "list_all_every": "1 day",
+            "notifications": {"topic": "events"},
             "follow_links": ["a"],
             "options": {"header": True, "sep": ";", "maxColumns": 7, "samplingRatio": 0.5},
         },

@@ -149,7 +149,7 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
 on_row_error, trigger, output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, alerts, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, on_change, \
-follow_links, start, list_all_every, unknown_fields, values, static, options
+follow_links, start, list_all_every, notifications, unknown_fields, values, static, options
   jobs/orders/pipeline.yaml:9: sources.trades.format: 'jsn' is not allowed
       fix: write json; allowed: json, csv, text, xml, parquet, orc, avro
   jobs/orders/pipeline.yaml:10: sources.trades.schema: not a schema in Spark's DDL: column b: there is no type 'STRNG'
@@ -342,6 +342,7 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ("    follow_links: [s3a://bucket/x]", "is a URI"),
         ("    follow_links: [s3://bucket/x]", "an object store has no symbolic links"),
         ("    list_all_every: 1 day", "a folder is listed whole in each run"),
+        ("    notifications: {topic: s3-events}", "only those of S3 (s3://) are understood"),
         ("trigger: onc", "9: trigger: 'onc' is not allowed | write once; allowed: available_now, once"),
         (
             "spark: {conf: {spark.master: x}}",
@@ -798,6 +799,15 @@ def test_what_users_wrote(tmp_path, more, key, message, fix):
         ("    on_change: reread_tail\n", "nothing is appended to an object"),
         ("    follow_links: [data/other]\n", "an object store has no symbolic links"),
         ("    list_all_every: 1 day\n", None),
+        ("    list_all_every: 1 day\n    notifications: {topic: s3-events}\n", None),
+        ("    list_all_every: 1 day\n    notifications: {path: data/events}\n", None),
+        ("    list_all_every: 1 day\n    notifications: {}\n", "exactly one of topic and path"),
+        ("    list_all_every: 1 day\n    notifications: {path: 's3://'}\n", "names no bucket"),
+        ("    notifications: {topic: s3-events}\n", "never be read | add `list_all_every: 1 day`"),
+        (
+            "    list_all_every: 1 day\n    notifications: {topic: 's3 events'}\n",
+            "'s3 events' cannot be the name of a topic",
+        ),
         ("maintenance: {source: delete}\n", "the sources are on an object store | remove it, and use a lifecycle rule"),
         ("table: {path: 's3://bucket/in'}\n", "are inside of one another"),
     ],
@@ -808,6 +818,14 @@ def test_a_source_on_a_store(tmp_path, more, expected):
         assert load(tmp_path, text).sources["orders"].is_on_store
     else:
         assert expected in one_fault(tmp_path, text)
+
+
+def test_messages_are_not_among_the_records(tmp_path):
+    text = GOOD.replace("path: data/inbox/orders", "path: 's3://bucket/in/'") + "    list_all_every: 1 day\n"
+    for path in ("s3://bucket/in/events", "s3://bucket/in"):
+        assert "is inside of the source" in one_fault(tmp_path, f"{text}    notifications: {{path: '{path}'}}\n")
+    spec = load(tmp_path, f"{text}    notifications: {{path: 's3://bucket/in-events'}}\n")
+    assert spec.sources["orders"].notifications.place == "s3://bucket/in-events"
 
 
 @pytest.mark.parametrize(("path", "why"), [("s3://", "names no bucket"), ("s3://b/../x", "has `..` in it")])

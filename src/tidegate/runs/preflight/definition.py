@@ -73,7 +73,15 @@ _MAKES_NO_ROW = (
     "table.readers",
 )
 """Settings by which a record gives the same rows."""
-_MAKES_NO_ROW_OF_SOURCES = ("start", "starting_offsets", "settle", "on_change", "follow_links", "list_all_every")
+_MAKES_NO_ROW_OF_SOURCES = (
+    "start",
+    "starting_offsets",
+    "settle",
+    "on_change",
+    "follow_links",
+    "list_all_every",
+    "notifications",
+)
 """Keys of a source that say which records are read, and when; not what becomes of one."""
 
 

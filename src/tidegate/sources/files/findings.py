@@ -190,10 +190,12 @@ def describe_start(name: str, earlier: BeforeStart) -> str:
     return f"{what} {they} there before that, first {earlier['paths'][0]}; {counts} not read"
 
 
-def describe_late(name: str, late: Sequence[str]) -> str:
+def describe_late(name: str, source: FilesSource, late: Sequence[str]) -> str:
     """Describe new objects that only a list of all keys has found."""
-    found = f"{count_of(len(late), 'object')} ({list_first(late)})"
-    return f"source {name}: found by listing all keys: {found}, with names that sort before some that were taken"
+    found = f"source {name}: found by listing all keys: {count_of(len(late), 'object')} ({list_first(late)})"
+    if source.notifications is not None:
+        return f"{found}, which no notification in {source.notifications.place} has named"
+    return f"{found}, with names that sort before some that were taken"
 
 
 def describe_change(name: str, source: FilesSource, began: Start | None) -> str | None:

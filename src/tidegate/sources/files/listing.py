@@ -14,7 +14,7 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -142,20 +142,22 @@ def list_source(
     name_filter: object = None,
     is_recursive: bool = False,
     after: str = "",
+    named: frozenset[str] | None = None,
 ) -> Listing:
     """List ``top``, absolute and normalised: an existing folder or file as it is named, else a glob with ``*``, ``?``,
     ``[...]`` and ``**`` (any number of folders).
 
     ``name_filter`` is Spark's pathGlobFilter on file names, ``is_recursive`` its recursiveFileLookup, ``follow_links``
     further folders, absolute, below which symbolic links may lead. Of objects only those are listed whose URI sorts
-    after ``after``. Raises FileNotFoundError, NotADirectoryError or PermissionError, with the folder as filename, for
-    the folder itself or the part of a glob before its first wildcard.
+    after ``after``, or those of ``named`` that exist. Raises FileNotFoundError, NotADirectoryError or PermissionError,
+    with the folder as filename, for the folder itself or the part of a glob before its first wildcard.
     """
     accepts = _name_matcher(str(name_filter)) if name_filter is not None else None
     base, pattern = _split(top)
     listing = Listing(base, find_roots(top, follow_links))
     if isinstance(folder := storage.parse_path(base), storage.ObjectPath):
-        _list_objects(listing, folder, pattern, accepts, is_recursive, after.removeprefix(f"{base}/"))
+        found = _find_objects(listing, folder, pattern, after.removeprefix(f"{base}/"), named)
+        _list_objects(listing, found, pattern, accepts, is_recursive)
         return listing
     if not pattern:
         if base != top:
@@ -286,22 +288,31 @@ def _list_glob(
                 _take(listing, entry, found, accepts)
 
 
-def _list_objects(
-    listing: Listing,
-    folder: storage.ObjectPath,
-    parts: Sequence[str],
-    accepts: Callable[[str], bool] | None,
-    is_recursive: bool,
-    after: str,
-) -> None:
-    """As a folder or a glob, from one list of all keys below ``folder``, or of those after ``after``; a folder is what
-    keys have before a slash."""
+def _find_objects(
+    listing: Listing, folder: storage.ObjectPath, parts: Sequence[str], after: str, named: frozenset[str] | None
+) -> dict[str, StoredObject]:
+    """The objects below ``folder`` by their keys from there: those ``named``, or a list of all that sort after
+    ``after``. Where the folder is an object itself, that is added to the listing."""
     # It brings the client of object stores, which a project on local disks does without.
-    from tidegate.core.storage.user_objects import if_allowed, list_below, look_at
+    from tidegate.core.storage.user_objects import if_allowed, list_below, look_at, look_at_all
 
+    if named is not None:
+        looks = look_at_all(sorted(named))
+        return {uri.removeprefix(f"{listing.base}/"): one for uri, one in looks.items() if one is not None}
     found = list_below(folder, after)
     if not (found or parts or after) and (alone := if_allowed(lambda: look_at(listing.base))) is not None:
         listing.files.append((listing.base, alone))
+    return found
+
+
+def _list_objects(
+    listing: Listing,
+    found: Mapping[str, StoredObject],
+    parts: Sequence[str],
+    accepts: Callable[[str], bool] | None,
+    is_recursive: bool,
+) -> None:
+    """As a folder or a glob, from the keys below its base; a folder is what keys have before a slash."""
     states: dict[str, set[int]] = {"": _closure({0}, parts)}
 
     def states_in(above: str) -> set[int]:

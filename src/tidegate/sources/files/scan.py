@@ -6,11 +6,11 @@ sub-folders, or matching the glob are taken. Everything else is in ``skipped`` w
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -34,6 +34,7 @@ from tidegate.sources.files.ledger import (
     piece_path,
     shown_path,
 )
+from tidegate.sources.files.listed_part import ListedPart, choose_part
 from tidegate.sources.files.listing import (
     TO_READ,
     Listing,
@@ -48,6 +49,7 @@ from tidegate.sources.files.listing import (
     list_source,
     pattern_of,
 )
+from tidegate.sources.files.notifications import ReadMessages
 from tidegate.sources.files.partition_values import fits_value
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
 from tidegate.sources.readers.links import Pointer
@@ -135,6 +137,8 @@ class FilesScan:
     """How far a store was listed, where that differs from what is noted."""
     late: tuple[str, ...] = ()
     """New files whose names sort before those of the last list of a part: only a list of all keys has them."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of notifications."""
 
 
 EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, reported=1))
@@ -149,20 +153,19 @@ def scan_files(
     spec: FilesSource,
     ledger: Ledger,
     now: float | None = None,
+    read_messages: ReadMessages | None = None,
 ) -> FilesScan:
     """Compare the folder with the ledger at ``now`` (seconds since the epoch). Reads names and stats, and a few bytes
-    of files that were just written or have changed.
+    of files that were just written or have changed. Without ``read_messages`` a source with notifications is listed.
 
     Raises SourceLostError SOURCE_MISSING when the folder does not exist (an empty one is fine), SOURCE_UNREADABLE when
-    it, or in a first look that passes over files a folder in it, may not be listed; UsageError SOURCE_IS_TABLE when its
-    files are those of a table.
+    it, or in a first look that passes over files a folder in it, may not be listed; UsageError SOURCE_IS_TABLE.
     """
     now = time.time() if now is None else now
     began = ledger.start_of(source_name)
-    noted = ledger.listed(source_name) if spec.list_all_every is not None and began is not None else None
-    after = _mark_to_list_after(spec, noted, now)
+    part = ListedPart() if began is None else choose_part(source_name, spec, ledger, now, read_messages)
     try:
-        listing = list_files(project, paths, source_name, spec, after)
+        listing = list_files(project, paths, source_name, spec, part.after, part.named)
     except SourceLostError:
         check_no_table(project, paths, source_name, spec)
         raise
@@ -194,29 +197,15 @@ def scan_files(
         settling=tuple(look.settling),
         skipped=tuple(look.skipped),
         changed=tuple(look.changed),
-        vanished=() if after else _vanished(source_name, ledger, known, listing, prefix),
+        vanished=_vanished(source_name, ledger, known, listing, prefix) if part.is_all else (),
         partition_columns=columns,
         same=tuple(look.same),
         before_start=tuple(look.earlier),
         began=began,
-        listed=None if spec.list_all_every is None or began is None else look.find_listed(known, fresh, after, noted),
-        late=tuple(one.path for one in fresh if noted is not None and one.path <= noted.mark),
+        listed=part.find_listed(known, look.list_pending(fresh), now),
+        late=tuple(one.path for one in fresh if part.has_missed(one.path, now - one.mtime_ns / 1e9)),
+        notes=() if part.news is None else part.news.notes,
     )
-
-
-def _mark_to_list_after(spec: FilesSource, noted: Listed | None, now: float) -> str:
-    """The URI after which a store is to be listed; "" where all keys are."""
-    if spec.list_all_every is None or noted is None or noted.how != _how_listed(spec):
-        return ""
-    if noted.mark == spec.path.rstrip("/"):  # the source is one object
-        return ""
-    is_due = not 0 <= now - noted.all_at < spec.list_all_every  # a clock may be set back
-    return "" if is_due else noted.mark
-
-
-def _how_listed(spec: FilesSource) -> str:
-    """What decides which of the objects that a store has are read."""
-    return json.dumps([spec.path, spec.options.get("pathGlobFilter"), _is_recursive(spec)])
 
 
 def check_no_table(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> None:
@@ -249,7 +238,7 @@ def _find_own_table(project: Project, spec: FilesSource, listing: Listing | None
     """Describe the table of this project whose files would be read; it may not exist yet."""
     top, _ = _top_and_links(project, spec)
     links = sorted(listing.links.values()) if listing is not None else []
-    return find_own_table(project, base_of(top), pattern_of(top), links, _is_recursive(spec))
+    return find_own_table(project, base_of(top), pattern_of(top), links, spec.is_recursive)
 
 
 def _refuse(table: str | None, paths: PipelinePaths, source_name: str) -> None:
@@ -300,19 +289,10 @@ class _Look:
                 differing.append(path)
         return differing
 
-    def find_listed(
-        self, known: Collection[str], fresh: Sequence[FileEntry], after: str, noted: Listed | None
-    ) -> Listed | None:
-        """How far a store was listed by a look at what is after ``after``; None where that is ``noted`` already.
-
-        The mark passes only objects that are in the ledger, and none that is to be read later: the ledger knows those
-        after it that were taken.
-        """
-        unread = [one["path"] for one in (*self.settling, *self.skipped) if "fix" in one or "age_seconds" in one]
-        first = min((*unread, *(one.path for one in fresh)), default=None)
-        mark = max((path for path in known if first is None or path < first), default=after)
-        listed = Listed(mark, noted.all_at if noted is not None and after else self.now, _how_listed(self.spec))
-        return None if listed == noted else listed
+    def list_pending(self, fresh: Sequence[FileEntry]) -> set[str]:
+        """The paths of what is taken now, and of what is to be read later."""
+        unread = {one["path"] for one in (*self.settling, *self.skipped) if "fix" in one or "age_seconds" in one}
+        return unread.union(one.path for one in fresh)
 
     def at_skipped(self, source_name: str, ledger: Ledger, skipped: Sequence[Skipped], prefix: str) -> None:
         """Note what the listing skipped. A file that was read, and is gone or unchanged since, needs no ``fix``."""
@@ -520,26 +500,40 @@ def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]
     return top, links
 
 
-def _is_recursive(spec: FilesSource) -> bool:
-    return str(spec.options.get("recursiveFileLookup", "false")).lower() == "true"
-
-
-def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource, after: str = "") -> Listing:
-    """List the folder of a source; of a store, what sorts after ``after``. Raises what :func:`scan_files` does."""
-    where = f"{paths.spec}: sources.{source_name}.path"
-    try:
+def list_files(
+    project: Project,
+    paths: PipelinePaths,
+    source_name: str,
+    spec: FilesSource,
+    after: str = "",
+    named: frozenset[str] | None = None,
+) -> Listing:
+    """List the folder of a source; of a store, what sorts after ``after`` or is one of ``named``. Raises what
+    :func:`scan_files` does."""
+    with name_refusals(paths, f"sources.{source_name}.path", source_name):
         return list_source(
             *_top_and_links(project, spec),
             name_filter=spec.options.get("pathGlobFilter"),
-            is_recursive=_is_recursive(spec),
+            is_recursive=spec.is_recursive,
             after=after,
+            named=named,
         )
+
+
+@contextlib.contextmanager
+def name_refusals(paths: PipelinePaths, key: str, source_name: str) -> Iterator[None]:
+    """Name a folder that is missing or may not be listed; ``key`` of the spec says which one that is.
+
+    Raises SourceLostError SOURCE_MISSING and SOURCE_UNREADABLE.
+    """
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise errors.SOURCE_MISSING(
-            where=where, source_name=source_name, pipeline=paths.name, filename=error.filename
+            where=f"{paths.spec}: {key}", source_name=source_name, pipeline=paths.name, filename=error.filename
         ) from error
     except PermissionError as error:
-        raise _unreadable(paths, f"sources.{source_name}.path", source_name, error.filename) from error
+        raise _unreadable(paths, key, source_name, error.filename) from error
 
 
 def _unreadable(paths: PipelinePaths, key: str, source_name: str, folder: str, more: str = "") -> SourceLostError:

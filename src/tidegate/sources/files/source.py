@@ -17,6 +17,7 @@ from tidegate.sources.files.batch_plan import Limits, write_batches
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.findings import note_first_look, summarise_scan, summarise_start
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
+from tidegate.sources.files.notifications import ReadMessages
 from tidegate.sources.files.scan import FileEntry, FilesScan, scan_files, source_base, source_roots, source_top
 from tidegate.sources.port import (
     Age,
@@ -69,10 +70,16 @@ class FilesStream(Stream):
     start_key: ClassVar[str | None] = "start"
 
     def __init__(
-        self, project: Project, paths: PipelinePaths, name: str, spec: FilesSource, ledger: Ledger | None
+        self,
+        project: Project,
+        paths: PipelinePaths,
+        name: str,
+        spec: FilesSource,
+        ledger: Ledger | None,
+        read_messages: ReadMessages | None = None,
     ) -> None:
         super().__init__(project, paths, name)
-        self.spec, self._ledger = spec, ledger
+        self.spec, self._ledger, self._read_messages = spec, ledger, read_messages
 
     def find_age(self, arrival: Arrival) -> Age:
         """By the modification time of the oldest file."""
@@ -87,7 +94,8 @@ class FilesStream(Stream):
 
     def scan(self) -> FilesScan:
         """Compare the folder with the ledger. Raises SourceLostError."""
-        return scan_files(self.project, self.paths, self.name, self.spec, self.ledger, time.time())
+        now, read = time.time(), self._read_messages
+        return scan_files(self.project, self.paths, self.name, self.spec, self.ledger, now, read)
 
     def look(self, so_far: SoFar) -> FilesArrival:
         """Find the files that are in no batch. Raises SourceLostError SOURCE_MISSING and SOURCE_UNREADABLE."""

@@ -197,6 +197,11 @@ class Brokers:
         )
 
 
+def one_topic(topic: str) -> KafkaSource:
+    """A source for what is asked of a topic by its name."""
+    return KafkaSource(type="kafka", topics=[topic], format="text")
+
+
 def describe_brokers(settings: KafkaSettings) -> str:
     """Describe the brokers in a sentence. Raises TidegateError when they do not answer."""
     return f"{settings.address} has {count_of(len(Brokers(settings).list_names()), 'topic')}"
@@ -297,6 +302,8 @@ def survey_brokers(
         for name, source in spec.streams.items():
             if isinstance(source, KafkaSource):
                 _add_to_survey(surveys, kafka, source, (starts.get(name) or {}).get("offsets", ()))
+        for topic in spec.notification_topics.values():
+            _add_to_survey(surveys, kafka, one_topic(topic), ())
     if surveys:
         with ThreadPoolExecutor(min(len(surveys), _BROKERS_AT_ONCE)) as threads:
             list(threads.map(lambda survey: survey.ask(), surveys.values()))

@@ -17,7 +17,7 @@ from typing import Literal
 from tidegate.core.errors import SourceLostError
 from tidegate.core.paths import PipelinePaths
 from tidegate.sources import errors
-from tidegate.sources.kafka.brokers import Brokers, OpenBrokers, TopicState
+from tidegate.sources.kafka.brokers import Brokers, OpenBrokers, TopicState, one_topic
 from tidegate.sources.kafka.settings import settings_of
 from tidegate.spec.models import KafkaSource, PipelineSpec, ProjectKafkaSpec
 from tidegate.spec.project import Project
@@ -176,6 +176,20 @@ def newest_offsets(kafka: ProjectKafkaSpec, source: KafkaSource, records: int) -
     )
     share = max(1, records // max(1, len(end)))
     return {partition: max(begin[partition], until - share) for partition, until in end.items()}, end
+
+
+def find_bounds(
+    kafka: ProjectKafkaSpec, topic: str, open_brokers: OpenBrokers | None = None
+) -> tuple[str | None, Offsets, Offsets]:
+    """The id of a topic, and where each of its partitions begins and ends. Raises SourceLostError TOPIC_MISSING."""
+    source = one_topic(topic)
+    settings = settings_of(kafka, source)
+    brokers = (open_brokers or Brokers)(settings)
+    topics = _find_topics(brokers, source)
+    _refuse_missing(topics, source, settings.address)
+    partitions = _list_partitions(topics, source)
+    end = brokers.end_offsets(partitions)
+    return topics[topic].topic_id, brokers.begin_offsets(partitions), end
 
 
 def _find_topics(brokers: Brokers, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:

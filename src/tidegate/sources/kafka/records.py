@@ -1,5 +1,5 @@
 """Reads a few records of topics, without a JVM and without committing an offset: the oldest pending ones for ``plan``,
-the newest ones to find their columns.
+the newest ones to find their columns, those that came since a position for event notifications.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 
 from tidegate.core.errors import TidegateError
 from tidegate.sources import errors
-from tidegate.sources.kafka.offsets import KafkaPlan, newest_offsets
-from tidegate.sources.kafka.settings import settings_of
-from tidegate.sources.port import Age
+from tidegate.sources.kafka.brokers import OpenBrokers, one_topic
+from tidegate.sources.kafka.offsets import KafkaPlan, find_bounds, newest_offsets
+from tidegate.sources.kafka.settings import KafkaSettings, settings_of
+from tidegate.sources.port import Age, Messages
+from tidegate.sources.readers.kafka_records import read_range
+from tidegate.sources.readers.unreadable import RangeFault, TopicRange
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.state.topics import Offsets, TopicPartition
+from tidegate.state.topics import OffsetRange, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 
 _PATIENCE_SECONDS = 3.0
 _PARTITIONS_AT_MOST = 64
 _RECORDS_AT_MOST = 1_000
 _SAMPLE_SECONDS = 10.0
+_MESSAGES_AT_MOST = 100_000
+"""So many are read in a second or two."""
 
 
 def find_age(kafka: ProjectKafkaSpec, source: KafkaSource, plan: KafkaPlan) -> Age:
@@ -103,7 +108,7 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
 
     Raises SourceLostError TOPIC_MISSING, UsageError for a refused login or option, TryAgainError BROKER_AWAY.
     """
-    source = KafkaSource(type="kafka", topics=[topic], format="text")
+    source = one_topic(topic)
     begins, ends = newest_offsets(kafka, source, _RECORDS_AT_MOST)
     left = {one for one, until in ends.items() if until > begins[one]}
     settings = settings_of(kafka, source)
@@ -123,6 +128,45 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
     if left and not values:
         raise _not_read(topic, settings.address, f"nothing came within {_SAMPLE_SECONDS:g} seconds")
     return values
+
+
+def read_messages(
+    kafka: ProjectKafkaSpec, topic: str, since: object, open_brokers: OpenBrokers | None = None
+) -> Messages:
+    """Return the committed records of ``topic`` since a position that an earlier call returned; none without one.
+
+    Raises what :func:`find_bounds` does, here or while the records are read.
+    """
+    topic_id, begins, ends = find_bounds(kafka, topic, open_brokers)
+    position = {"topic_id": topic_id, "offsets": offsets_to_json(ends)[topic]}
+    if not isinstance(since, dict):
+        return Messages(position)
+    if since["topic_id"] != topic_id:
+        return Messages(position, missed=f"topic {topic} was created again")
+    before = offsets_from_json({topic: since["offsets"]})
+    ranges = {one: OffsetRange(before.get(one, 0), end) for one, end in sorted(ends.items())}
+    if any(not begins[one] <= wanted.begin <= wanted.end for one, wanted in ranges.items()) or before.keys() - ends:
+        return Messages(position, missed=f"topic {topic} no longer has all records since the last run")
+    if sum(wanted.count for wanted in ranges.values()) > _MESSAGES_AT_MOST:
+        return Messages(
+            position, missed=f"topic {topic} has more than {_MESSAGES_AT_MOST:,} records since the last run"
+        )
+    return Messages(position, _read_bodies(settings_of(kafka), ranges, topic_id))
+
+
+def _read_bodies(
+    settings: KafkaSettings, ranges: Mapping[TopicPartition, OffsetRange], topic_id: str | None
+) -> Iterator[tuple[str, bytes]]:
+    for (topic, partition), wanted in ranges.items():
+        where = TopicRange(topic, partition, wanted.begin, wanted.end)
+        try:
+            for records in read_range(settings.reading, where, topic_id):
+                for offset, value in zip(records.offsets, records.values, strict=True):
+                    if value is not None:
+                        yield f"partition {partition} offset {offset}", value
+        except RangeFault as fault:
+            why = settings.scrub(f"{fault.problem}: {fault.reason}".removesuffix(": "))
+            raise _not_read(topic, settings.address, why) from None
 
 
 def _not_read(topic: str, address: str, why: str) -> TidegateError:
