@@ -323,6 +323,9 @@ def test_objects_are_read_again_for_a_refresh_unless_they_changed(tmp_path: Path
     project.put("in/day=2026-01-02/b.json", lines(4))
     error = project.report("refresh", "orders", expect=66)["error"]
     assert f"{url}/in/day=2026-01-02/b.json was rewritten after it was read" in error["message"]
+    project.put("in/day=2026-01-02/b.json", lines(2))  # as from an earlier version
+    project.report("refresh", "orders", "--dry-run")
+    project.put("in/day=2026-01-02/b.json", lines(4))
     project.tidegate("acknowledge", "orders", "--reason", "test")
     assert project.report("status", "orders")[0]["changed"] == []
     assert project.rows("id", "day") == before
