@@ -24,7 +24,7 @@ from tidegate.runs.reports.report import FINAL_OUTCOMES, check_run_id, load_repo
 from tidegate.sinks.feed import Feeder, SinkFault, begin_sink, feed_sink, find_fed, list_pending_versions, raise_numbers
 from tidegate.sinks.user_code import read_user_code
 from tidegate.spark.driver.cluster import check_master, explain_end
-from tidegate.spark.driver.order import DeliveryOrder, write_order
+from tidegate.spark.driver.order import DeliveryOrder, read_result, write_order
 from tidegate.spark.driver.submit import Load, driver_died, plan_submit
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.spec.project import Project
@@ -154,8 +154,7 @@ def _run_driver(context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], 
     context.lease.check()
     exit_code = submit(plan)
     context.lease.check()
-    result = storage.read_json(result_path)
-    storage.note_requests(0 if result is None else result["requests"])
+    result = read_result(result_path)
     if result is None:
         died = driver_died(context.name, exit_code, log_path)
         faults = {name: SinkFault(died.message, where=died.where, fix=died.fix or "read the log") for name in names}

@@ -24,7 +24,7 @@ from tidegate.sources.files.ledger import Ledger, LinkedFile
 from tidegate.sources.port import Cut, Pinned
 from tidegate.sources.registry import Connections, open_statics, open_streams
 from tidegate.spark.driver.cluster import check_master, explain_end
-from tidegate.spark.driver.order import IngestOrder, write_order
+from tidegate.spark.driver.order import IngestOrder, read_result, write_order
 from tidegate.spark.driver.submit import (
     Load,
     SubmitPlan,
@@ -209,8 +209,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
         check_agreement(facts, context.name)
         seal_checkpoint(paths, facts)
     _note_inferred(context)
-    result = storage.read_json(result_path)
-    storage.note_requests(0 if result is None else result["requests"])
+    result = read_result(result_path)
     error = TidegateError.from_dict(result["error"]) if result is not None and result["error"] is not None else None
     if ran_out(exit_code if result is None else 0, error, on_cluster=parse_master(plan.master).is_cluster):
         batch = facts.in_flight

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
@@ -112,6 +113,14 @@ def write_result(path: Path, error: TidegateError | None, **figures: object) -> 
     """Store the driver's answer, with how many requests to object stores it has sent."""
     value = {"error": error.to_dict() if error else None, "requests": storage.count_requests(), **figures}
     storage.replace(path, storage.dump_json(value))
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """The answer that :func:`write_result` wrote, None where there is none; the driver's requests are counted as this
+    process's."""
+    result: dict[str, Any] | None = storage.read_json(path)
+    storage.note_requests(0 if result is None else result["requests"])
+    return result
 
 
 def emit(event: str, **values: object) -> None:
