@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,12 @@ def test_the_policy_of_the_page_gives_what_a_run_needs() -> None:
     rights = [right for one in json.loads(shown("policy"))["Statement"] for right in [one["Action"]]]
     given = {right for some in rights for right in ([some] if isinstance(some, str) else some)}
     assert given == {*ALL, "s3:AbortMultipartUpload"}
+    page = (Path(__file__).parents[2] / "docs/how-to/object-stores.md").read_text()
+    prefixes = re.findall(r"^(?:warehouse|quarantine|state): s3://lake/(\w+)$", page, re.MULTILINE)
+    listed, changed = json.loads(shown("policy"))["Statement"]
+    assert len(prefixes) == 3
+    assert listed["Condition"]["StringLike"]["s3:prefix"] == [f"{one}/*" for one in prefixes]
+    assert changed["Resource"] == [f"arn:aws:s3:::lake/{one}/*" for one in prefixes]
 
 
 def test_who_only_reads_needs_no_right_to_write(

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 FAULTS = ("lost request", "lost reply", "throttled", "conflict", "slow")
 """What may happen to a request: it is not carried out; it is, and the answer is lost; 503; 409 although nobody else
-wrote (of conditional writes); a late answer."""
+wrote; a late answer."""
 
 
 class FaultyStore:
@@ -31,7 +31,7 @@ class FaultyStore:
         self.requests: list[str] = []
         self._lock = threading.Lock()
 
-    def _carry_out(self, name: str, act: Callable[[], R], *, conditional: bool = False) -> R:
+    def _carry_out(self, name: str, act: Callable[[], R]) -> R:
         with self._lock:
             self.requests.append(name)
             number = len(self.requests)
@@ -40,7 +40,7 @@ class FaultyStore:
             raise GenericError("Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>")
         if fault == "lost request":
             raise GenericError("HTTP error: error sending request for url (http://store.example/secret?sig=1)")
-        if fault == "conflict" and conditional:
+        if fault == "conflict" and name in ("put", "copy", "delete"):
             raise AlreadyExistsError("409 Conflict: <Code>ConditionalRequestConflict</Code>")
         if fault == "slow":
             time.sleep(0.01)
@@ -53,7 +53,7 @@ class FaultyStore:
         def act() -> Any:
             return self.inside.put(path, file, mode=mode, attributes=attributes, use_multipart=use_multipart)
 
-        return self._carry_out("put", act, conditional=mode is not None)
+        return self._carry_out("put", act)
 
     def get(self, path: str, *, options: Any = None) -> Any:
         return self._carry_out("get", lambda: self.inside.get(path, options=options))
@@ -81,7 +81,7 @@ class FaultyStore:
         def act() -> None:
             self.inside.copy(from_, to, overwrite=overwrite)
 
-        self._carry_out("copy", act, conditional=not overwrite)
+        self._carry_out("copy", act)
 
 
 UNSAFE = ("create", "exchange", "removed", "weak")

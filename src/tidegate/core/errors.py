@@ -284,6 +284,15 @@ STORE_REFUSED = Condition(
     "and delete there; then run the same command again",
 )
 
+OBJECT_TOO_LARGE = Condition(
+    "STORE_REFUSED",
+    UsageError,
+    "{file} is larger than 5 GiB, and S3 copies no such object",
+    next_run=AFTER_THE_FIX,
+    fix="set spark.sql.files.maxRecordsPerFile under spark.conf of the pipeline, remove the file, and let "
+    "`tidegate repair NAME` read its batch again",
+)
+
 STORE_SETTINGS = Condition(
     "STORE_REFUSED",
     UsageError,

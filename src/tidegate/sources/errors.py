@@ -220,15 +220,6 @@ START_UNKNOWN = Condition(
     "tidegate repair {pipeline} --rebuild",
 )
 
-OBJECT_UNREAD = Condition(
-    "STORAGE_FAILED",
-    TryAgainError,
-    "{reason}",
-    next_run=RESUMED,
-    fix="check that each machine that reads records reaches the store with valid credentials, then run the same "
-    "command again",
-)
-
 FILE_CHANGING = Condition(
     "FILE_CHANGING",
     TryAgainError,

@@ -25,7 +25,7 @@ from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.core import storage
 from tidegate.core.errors import TryAgainError, UsageError
 from tidegate.core.storage import range_file
-from tidegate.core.storage.faults import StoreError
+from tidegate.core.storage.faults import ObjectChangedError, StoreError
 from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.user_objects import StoredObject, list_below
 from tidegate.sources.files import intake
@@ -40,8 +40,8 @@ from tidegate.sources.files.unreadable import find_unreadable, kept_file, quaran
 from tidegate.sources.readers import links
 from tidegate.sources.readers.links import Pointer, open_link, read_pointer
 from tidegate.sources.readers.part_readers import Part, open_reader
-from tidegate.sources.readers.unreadable import PartUnreadable
-from tidegate.spark.driver.failures import explain, is_object_fault
+from tidegate.sources.readers.unreadable import REPLACED, PartUnreadable, StoreFault
+from tidegate.spark.driver.failures import explain, is_object_fault, is_read_fault, is_row_fault
 from tidegate.spec.models import FilesSource
 
 TOP = "s3://bucket/in"
@@ -522,7 +522,7 @@ def test_another_object_is_never_read_in_its_place(
             store.inside.delete("in/x.json")
         with pytest.raises(OSError, match=f"{TOP}/x.json was re") as caught:
             file.read(100)
-    assert caught.value.errno == (errno.ENOENT if is_gone else links.REPLACED)
+    assert isinstance(caught.value, FileNotFoundError if is_gone else ObjectChangedError)
 
 
 def test_a_store_that_fails_is_no_fault_of_the_object(tmp_path: Path, store: FaultyStore) -> None:
@@ -542,8 +542,7 @@ def test_a_store_that_fails_is_no_fault_of_the_object(tmp_path: Path, store: Fau
 @pytest.mark.parametrize(
     ("number", "code", "may_have_changed"),
     [
-        (links.STORE_FAILED, "STORAGE_FAILED", False),
-        (links.REPLACED, "FILE_CHANGING", True),
+        (REPLACED, "FILE_CHANGING", True),
         (errno.ENOENT, "FILE_VANISHED", True),
     ],
 )
@@ -556,6 +555,18 @@ def test_what_a_worker_did_not_get_is_an_error_that_names_the_object(
     named = explain(error, "orders", tmp_path / "transform.py", tmp_path)
     assert isinstance(named, TryAgainError)
     assert (named.code, f"{TOP}/a.json" in named.message) == (code, True)
+
+
+@pytest.mark.parametrize("exit_code", [64, 75])
+def test_what_a_store_did_not_do_for_a_worker_ends_the_run_as_it_would_end_it_here(
+    tmp_path: Path, exit_code: int
+) -> None:
+    refused = {"code": "STORE_REFUSED", "message": f"no right to {TOP}", "where": TOP, "next_run": "x", "fix": "y"}
+    fault = StoreFault({**refused, "exit_code": exit_code})
+    error = Exception(f"from a worker:\n{StoreFault.__module__}.StoreFault: {fault}\n")
+    assert not is_object_fault(error) and not is_read_fault(error) and not is_row_fault(error)
+    named = explain(error, "orders", tmp_path / "transform.py", tmp_path, on_cluster=True)
+    assert named.to_dict() == {**refused, "exit_code": exit_code}
 
 
 TABLE = pa.table({"id": list(range(50_000)), "name": [f"name {number}" for number in range(50_000)]})

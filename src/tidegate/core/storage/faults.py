@@ -33,6 +33,10 @@ class StoreError(OSError):
         self.named = named
 
 
+class ObjectChangedError(OSError):
+    """The object was replaced after it was opened, or after it was listed."""
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Return whether a call of the operating system failed on a full disk or an exhausted quota."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

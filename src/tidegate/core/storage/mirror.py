@@ -438,10 +438,10 @@ class Mirror:
             with contextlib.suppress(OSError):
                 files.remove_names(self._blobs, blobs)
 
-    def _scan(self, folder: str = "") -> Iterator[tuple[str, _Stamp]]:
+    def _scan(self) -> Iterator[tuple[str, _Stamp]]:
         """The files of the copy that the store is to have."""
         keeps_inputs = (self.local / "open_state").is_dir()
-        waiting = [folder]
+        waiting = [""]
         while waiting:
             inside = waiting.pop()
             try:

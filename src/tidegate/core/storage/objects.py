@@ -2,8 +2,8 @@
 :mod:`tidegate.core.storage.files` and :mod:`tidegate.core.storage.moving`.
 
 A request whose reply was lost is sent again, so a condition can fail because of the caller's own first request. Each
-write therefore carries a name of its own, and the name of the write that it replaced, as metadata: who finds either
-there has written.
+write therefore carries a name of its own, and the name of the write that it replaced, as metadata: a writer that finds
+its name in either place knows that its write was carried out.
 
 No write depends on a delete: a store has no conditional one. What is taken away under a condition is emptied instead,
 and an object without bytes counts as absent everywhere.
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.exceptions import BaseError as AnyStoreError
 
+from tidegate.core import errors
 from tidegate.core.storage.access import patience_seconds
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.listed import forget_listings, listing_of
@@ -63,7 +64,8 @@ _COPIED_BYTES = 5 << 30
 """The largest object that S3 copies; larger ones would have to be copied in parts, which the client cannot."""
 
 _CONFLICTS = 10
-"""After so many refusals of a write that nobody else could have met, a store does not report a conflict (409)."""
+"""After so many refusals of a probe that only this process writes, the store is refused: a conflict (409) would have
+ended."""
 
 
 @dataclass(frozen=True)
@@ -505,12 +507,8 @@ def _exchange(path: ObjectPath, body: bytes | Path, there: _Found, modified_ns: 
     raise AssertionError("the attempts end with an error")
 
 
-def _create(path: ObjectPath, body: bytes | Path, modified_ns: int | None = None) -> bool:
-    return put_tagged(path, body, modified_ns) is not None
-
-
 def put_if_absent(path: ObjectPath, data: bytes, *, modified_ns: int | None = None) -> bool:
-    return _create(path, data, modified_ns)
+    return put_tagged(path, data, modified_ns) is not None
 
 
 def replace(path: ObjectPath, data: bytes, *, modified_ns: int | None = None) -> None:
@@ -518,13 +516,13 @@ def replace(path: ObjectPath, data: bytes, *, modified_ns: int | None = None) ->
     # would bring old bytes back.
     for _ in _attempts(path):
         found = _look(path)
-        if _create(path, data, modified_ns) if found is None else _replace(path, data, found, modified_ns):
+        if found is None:
+            is_written = put_tagged(path, data, modified_ns) is not None
+        else:
+            _check_conditions(path)
+            is_written = _exchange(path, data, found, modified_ns)
+        if is_written:
             return
-
-
-def _replace(path: ObjectPath, data: bytes, there: _Found, modified_ns: int | None) -> bool:
-    _check_conditions(path)
-    return _exchange(path, data, there, modified_ns)
 
 
 @contextlib.contextmanager
@@ -535,7 +533,7 @@ def create(path: ObjectPath) -> Iterator[BinaryIO]:
     with tempfile.NamedTemporaryFile(prefix="tidegate-") as handle:
         yield handle  # type: ignore[misc]
         handle.flush()
-        if not _create(path, Path(handle.name)):
+        if put_tagged(path, Path(handle.name)) is None:
             raise error
 
 
@@ -546,26 +544,26 @@ def touch(path: ObjectPath) -> None:
 
 def remove(path: ObjectPath) -> None:
     with contextlib.suppress(FileNotFoundError):
-        _change(path, lambda store: store.delete(path.key))
+        _overwrite(path, lambda store: store.delete(path.key))
 
 
 def remove_tree(path: ObjectPath) -> None:
     with contextlib.suppress(OSError):
         keys = [one.key for one in _list(path)]
         if keys:
-            _change(path, lambda store: store.delete(keys))
+            _overwrite(path, lambda store: store.delete(keys))
 
 
 def remove_names(folder: ObjectPath, names: Iterable[str]) -> None:
     keys = [(folder / name).key for name in names]
     if keys:
-        _change(folder, lambda store: store.delete(keys))
+        _overwrite(folder, lambda store: store.delete(keys))
 
 
 def store_time(folder: ObjectPath) -> float:
     probe = folder / f".{secrets.token_hex(8)}.clock"
     try:
-        call(probe, lambda store: store.put(probe.key, b"?"))
+        _overwrite(probe, lambda store: store.put(probe.key, b"?"))
         found = _look(probe)
         assert found is not None, "it was written"
         return found.modified_ns / 1e9
@@ -576,7 +574,7 @@ def store_time(folder: ObjectPath) -> float:
 
 def upload(source: Path, target: ObjectPath) -> None:
     """Write the bytes of a local file to an object that nobody else writes."""
-    call(target, lambda store: store.put(target.key, source))
+    _overwrite(target, lambda store: store.put(target.key, source))
 
 
 def download(source: ObjectPath, target: Path) -> None:
@@ -674,9 +672,7 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
 
 def _place_object(source: Path, target: ObjectPath, check: Callable[[str], None]) -> None:
     if not isinstance(source, ObjectPath) and source.stat().st_size > _COPIED_BYTES and target.scheme == "s3":
-        raise StoreError(
-            refuse_for(target, f"{source} is larger than 5 GiB, and S3 copies no such object"), str(target)
-        )
+        raise StoreError(errors.OBJECT_TOO_LARGE(where=str(target), file=source), str(target))
     aside = _aside(target)
     for _ in _attempts(target):
         check(_copy_over(source, aside))

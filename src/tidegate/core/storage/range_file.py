@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from obstore.exceptions import GenericError, PreconditionError
 
+from tidegate.core.storage.faults import ObjectChangedError
 from tidegate.core.storage.stores import call
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ _FIRST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
 """How much is fetched at once: more each time while the reader goes straight on."""
 _TAIL_BYTES = 64 << 10
 """A read near the end fetches so much before it too: the footer of a parquet file is read from its end."""
-
-
-class ObjectChangedError(OSError):
-    """The object was replaced after it was opened, or after it was listed."""
 
 
 class RangeFile(io.RawIOBase):

@@ -98,6 +98,7 @@ def _open(scheme: str, bucket: str, given: frozenset[tuple[str, str]]) -> Object
         return _open_s3(bucket, dict(given))
     if scheme == "gs":
         return GCSStore(bucket, config=_SETTINGS, retry_config=_NO_RETRY)
+    assert scheme == "az", f"no client for {scheme}://"
     return AzureStore(bucket, config=_SETTINGS, retry_config=_NO_RETRY)
 
 

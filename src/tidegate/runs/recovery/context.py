@@ -59,6 +59,7 @@ class RunContext:
         requests to object stores were sent since the step before."""
         self.report.duration_seconds[step] = round(time.monotonic() - began, 3)
         before, self.requests_before = self.requests_before, storage.count_requests()
+        self.report.requests.pop(step, None)  # of an earlier try of the step
         if self.requests_before > before:
             self.report.requests[step] = self.requests_before - before
 

@@ -13,8 +13,7 @@ from tidegate.core.hive_names import read_folder
 from tidegate.sources import errors
 from tidegate.sources.bounds import TOO_LARGE
 from tidegate.sources.readers.form import Form
-from tidegate.sources.readers.links import REPLACED, STORE_FAILED
-from tidegate.sources.readers.unreadable import PartUnreadable
+from tidegate.sources.readers.unreadable import REPLACED, PartUnreadable, StoreFault
 from tidegate.spec.ddl import Column, parse_ddl, show_ddl
 from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.reader_options import OPTIONS_OF_FILES, parser_options
@@ -66,27 +65,15 @@ def find_fault(path: Path, spec: FilesSource, *, is_read: bool = False) -> str |
                         return f"record {found.numbers[at]:,}: {wrong.detail}"
     except FileNotFoundError:
         return None
+    except StoreFault as fault:
+        raise TidegateError.from_dict(fault.error) from fault
     except PartUnreadable as fault:
-        if (of_object := explain_object(fault)) is not None:
-            raise of_object from fault
+        if fault.errno == REPLACED:
+            raise errors.FILE_CHANGING(changes=fault.reason) from fault
         return fault.reason if fault.errno is None else _explain(OSError(fault.errno, fault.reason), path)
     except OSError as error:
         return _explain(error, path)
     return None
-
-
-def explain_object(fault: PartUnreadable) -> TidegateError | None:
-    """The error for an object that cannot be read now, without a fault of its content; None for other faults."""
-    if fault.errno == REPLACED:
-        return errors.FILE_CHANGING(changes=fault.reason)
-    if fault.errno != STORE_FAILED:
-        return None
-    seen: BaseException | None = fault
-    while seen is not None:
-        if isinstance(seen, storage.StoreError):
-            return seen.named
-        seen = seen.__cause__
-    return errors.OBJECT_UNREAD(where=fault.path, reason=fault.reason)
 
 
 def _explain(error: OSError, path: Path) -> str | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from tidegate.core import storage
 from tidegate.core.errors import STORAGE_FAILED, SourceLostError, TryAgainError, on_failure
 from tidegate.core.paths import PipelinePaths
+from tidegate.core.storage.faults import ObjectChangedError
 from tidegate.sources import errors
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.forms import find_fault
@@ -31,7 +32,7 @@ from tidegate.sources.files.listing import find_unreadable
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_files, place_in_partitions
 from tidegate.sources.port import Pinned, StaticSource
-from tidegate.sources.readers.links import REPLACED, Pointer
+from tidegate.sources.readers.links import Pointer
 from tidegate.spec.models import FilesSource
 from tidegate.spec.project import Project
 from tidegate.table.log.state import has_log, list_data_files
@@ -148,10 +149,8 @@ class StaticFiles(StaticSource):
             pointer = Pointer.of(entry.abs_path, found)
         try:
             copy_object(pointer, target)
-        except OSError as error:
-            if error.errno == REPLACED:
-                raise self._changing(entry, "changed") from error
-            raise
+        except ObjectChangedError as error:
+            raise self._changing(entry, "changed") from error
 
     def _is_named(self, entry: FileEntry) -> bool:
         """Return whether the newest version of the table has the file, which a publish may have replaced since."""

@@ -34,7 +34,7 @@ from tidegate.sources.readers.part_readers import Part, PartReader
 from tidegate.sources.readers.records import Batch, Found, Wrong
 from tidegate.sources.readers.rows import BATCH_BYTES, Rows, open_rows
 from tidegate.sources.readers.times import FINER
-from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable
+from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable, make_fault
 from tidegate.sources.readers.values import MISSING
 from tidegate.spec.ddl import Node
 
@@ -166,7 +166,7 @@ class RowsParts(PartReader):
         except DamagedFile as error:
             raise PartUnreadable(path, str(error)) from error
         except OSError as error:
-            raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
+            raise make_fault(path, error) from error
 
     def look(self, rows: Rows) -> Look:
         """How the columns of an open file become those of the schema. Raises DamagedFile where they cannot."""

@@ -20,14 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypedDict, cast
 
+from tidegate.core.storage.faults import ObjectChangedError
+
 if TYPE_CHECKING:
     from tidegate.core.storage.user_objects import StoredObject
 
 _MARK = "tidegate-object/"
 """How the target of a link to an object begins: there is no such folder in an intake."""
 _BUFFER_BYTES = 64 << 10
-REPLACED, STORE_FAILED = errno.ESTALE, errno.EREMOTEIO
-"""The error numbers of an object that was replaced since it was listed, and of a store that failed."""
 
 
 class Pointer(NamedTuple):
@@ -143,7 +143,7 @@ def find_source(path: str | Path) -> str | BinaryIO:
 
 
 class _ObjectFile(io.RawIOBase):
-    """An object, whose errors have the numbers by which the driver tells them apart."""
+    """An object, whose errors name it. Raises StoreError as every request does."""
 
     def __init__(self, pointer: Pointer) -> None:
         # The client of stores, which files do without.
@@ -166,14 +166,9 @@ class _ObjectFile(io.RawIOBase):
         return self._file.seek(offset, whence)
 
     def readinto(self, buffer: Any) -> int:
-        from tidegate.core.storage.faults import StoreError
-        from tidegate.core.storage.range_file import ObjectChangedError
-
         try:
             return self._file.readinto(buffer)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, f"{self._uri} was removed before it was read") from error
         except ObjectChangedError as error:
-            raise OSError(REPLACED, f"{self._uri} was replaced since it was listed") from error
-        except StoreError as error:
-            raise OSError(STORE_FAILED, error.named.message) from error
+            raise ObjectChangedError(errno.EIO, f"{self._uri} was replaced since it was listed") from error

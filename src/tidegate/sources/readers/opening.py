@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from tidegate.sources.readers.links import find_source, open_link, size_link
-from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable
+from tidegate.sources.readers.unreadable import DamagedFile, PartUnreadable, make_fault
 from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
 
 _DECODED_BYTES = 1 << 20
@@ -108,7 +108,7 @@ codecs.register_error(_MARKS, _mark)
 
 @contextlib.contextmanager
 def open_part(path: str) -> Iterator[BinaryIO]:
-    """The file at ``path``, unpacked. Raises PartUnreadable, here and for what is read within."""
+    """The file at ``path``, unpacked. Raises PartUnreadable or StoreFault, here and for what is read within."""
     try:
         with _open(path) as file:
             yield file
@@ -119,7 +119,7 @@ def open_part(path: str) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno is None:  # gzip, bz2 and zstd say so what they find in the data
             raise PartUnreadable(path, f"{_kind_of(path)} does not fit: {error}") from error
-        raise PartUnreadable(path, error.strerror or str(error), error.errno) from error
+        raise make_fault(path, error) from error
     except (zlib.error, pa.ArrowInvalid) as error:
         raise PartUnreadable(path, f"{_kind_of(path)} does not fit: {error}") from error
 

@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, Self
 
+from tidegate.core.outputs import Error
+from tidegate.core.storage.faults import ObjectChangedError, StoreError
+
 SEAL = secrets.token_hex(8)
 """A secret in the text of each fault from a worker of this driver. A record that looks like a fault, and is quoted in
 an error of the transform, does not contain it."""
-DEFECT = -1
-"""In the place of an errno: our reader failed, and nothing is known of the file."""
+DEFECT, REPLACED = -1, -2
+"""In the place of an errno: our reader failed, and nothing is known of the file; the object was replaced since it was
+listed."""
 
 
 class DamagedFile(Exception):
@@ -77,6 +81,24 @@ class PartUnreadable(PartFault):
     def __init__(self, path: str, reason: str, errno: int | None = None, seal: str = SEAL) -> None:
         super().__init__(path, reason, errno, seal=seal)
         self.path, self.reason, self.errno = path, reason, errno
+
+
+class StoreFault(PartFault):
+    """An object store did not carry out a request of a worker; ``error`` is what the run ends with, as a dict."""
+
+    CODE = "STORE_FAULT"
+
+    def __init__(self, error: Error, seal: str = SEAL) -> None:
+        super().__init__(error, seal=seal)
+        self.error = error
+
+
+def make_fault(path: str, error: OSError) -> PartFault:
+    """The fault for an error of the operating system, or of an object store, while the file ``path`` was read."""
+    if isinstance(error, StoreError):
+        return StoreFault(error.named.to_dict())
+    number = REPLACED if isinstance(error, ObjectChangedError) else error.errno
+    return PartUnreadable(path, error.strerror or str(error), number)
 
 
 class RangeProblem(StrEnum):

@@ -19,7 +19,7 @@ from tidegate.sources.readers.links import find_source, forget_received, size_li
 from tidegate.sources.readers.meter import Meter, ReportAddress, find_position
 from tidegate.sources.readers.part_readers import Part, Stretch, open_reader, open_texts, read_texts
 from tidegate.sources.readers.records import Completion, Found, Wrong, show_positions
-from tidegate.sources.readers.unreadable import SEAL, PartUnreadable
+from tidegate.sources.readers.unreadable import SEAL, PartFault, PartUnreadable
 from tidegate.spec.ddl import Column, read_type
 
 
@@ -70,7 +70,7 @@ class PartsReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of each part, in batches: the columns that records hold, those in folders, and the framework's.
         ``batches`` have one column, the lines of batch files (:mod:`tidegate.state.batch_files`). Raises
-        PartUnreadable with the driver's seal, and ImportError where this is not the driver's tidegate."""
+        PartUnreadable or StoreFault with the driver's seal, and ImportError where this is not the driver's tidegate."""
         check_version(self.version)
         forget_received()
         reader = open_reader(self.form)
@@ -80,7 +80,7 @@ class PartsReader:
         listed = (Part.of(self.folder, **line) for line in lines if "link" in line)  # the other one is the header
         try:
             yield from parts.count(reader.read_all(parts.follow(listed), complete))
-        except PartUnreadable as fault:
+        except PartFault as fault:
             raise fault.sealed(self.seal) from fault
 
 

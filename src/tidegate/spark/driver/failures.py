@@ -18,10 +18,8 @@ from tidegate import __version__
 from tidegate.core.errors import TidegateError, TryAgainError, UsageError
 from tidegate.core.storage import disk_full, name_cause, name_java_cause, not_permitted
 from tidegate.sources import errors as sources_errors
-from tidegate.sources.files.forms import explain_object
 from tidegate.sources.kafka.offsets import recreated_error
-from tidegate.sources.readers.links import REPLACED
-from tidegate.sources.readers.unreadable import DEFECT, PartUnreadable, RangeFault, RangeProblem
+from tidegate.sources.readers.unreadable import DEFECT, REPLACED, PartUnreadable, RangeFault, RangeProblem, StoreFault
 from tidegate.spark import errors
 from tidegate.spark.driver.order import emit, write_result
 
@@ -66,7 +64,7 @@ class Cause:
     @property
     def is_of_python_code(self) -> bool:
         """Return whether it comes from Python code that ran on rows: its text is that code's."""
-        if self.part_fault is not None or self.range_fault is not None:
+        if any(fault is not None for fault in (self.part_fault, self.range_fault, self.store_fault)):
             return False
         return self.kind == _PYTHON_EXCEPTION or self.condition.startswith("PYTHON_EXCEPTION")
 
@@ -79,6 +77,11 @@ class Cause:
     def range_fault(self) -> RangeFault | None:
         """Why records of a topic cannot be read; None for another error."""
         return RangeFault.find(self.text)
+
+    @property
+    def store_fault(self) -> StoreFault | None:
+        """What an object store did not do for a worker; None for another error."""
+        return StoreFault.find(self.text)
 
     @property
     def is_of_user(self) -> bool:
@@ -216,7 +219,8 @@ def explain(
         known = explain_python(str(error), name) if on_cluster else None
         return known or _explain_transform(causes, str(error), name, job_folder)
     return (
-        _explain_part(causes, state)
+        next((TidegateError.from_dict(failed.error) for one in causes if (failed := one.store_fault)), None)
+        or _explain_part(causes, state)
         or _explain_topic(causes, name, on_cluster=on_cluster)
         or _explain_memory(causes, name)
         or _explain_storage(error, causes, name, state)
@@ -271,8 +275,8 @@ def _explain_part(causes: Sequence[Cause], state: Path) -> TidegateError | None:
         return errors.READER_FAILED(where=fault.path, input="this file", error=fault.reason, fix=fix)
     if fault.errno == errno.ENOENT:
         return errors.FILE_VANISHED(error=f"{fault.path}: {fault.reason}")
-    if (of_object := explain_object(fault)) is not None:
-        return of_object
+    if fault.errno == REPLACED:
+        return sources_errors.FILE_CHANGING(changes=fault.reason)
     return name_cause(OSError(fault.errno, fault.reason, fault.path), state, state)
 
 

@@ -23,8 +23,7 @@ from tidegate import __version__
 from tidegate.core.hive_names import NULL_NAME, escape_name
 from tidegate.core.storage import ObjectPath, StoreError
 from tidegate.core.storage.objects import upload
-from tidegate.sources.readers.links import STORE_FAILED
-from tidegate.sources.readers.unreadable import SEAL, PartUnreadable
+from tidegate.sources.readers.unreadable import SEAL, StoreFault
 from tidegate.sources.readers.worker import check_version
 from tidegate.table.upsert.rewrite import HELD_BYTES, open_writer
 
@@ -52,7 +51,7 @@ class RowUploader:
     """The driver's."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The folder and the name of each object (:data:`WRITTEN`). Raises PartUnreadable with the driver's seal, and
+        """The folder and the name of each object (:data:`WRITTEN`). Raises StoreFault with the driver's seal, and
         ImportError where this is not the driver's tidegate."""
         check_version(self.version)
         runs = itertools.chain.from_iterable(map(self._divide, batches))
@@ -96,7 +95,7 @@ class RowUploader:
         try:
             upload(file, ObjectPath(self.target) / name)
         except StoreError as error:
-            raise PartUnreadable(self.target, error.named.message, STORE_FAILED, self.seal) from error
+            raise StoreFault(error.named.to_dict(), self.seal) from error
         return name
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,25 +34,28 @@ def find_unseen(spark: SparkSession, paths: PipelinePaths) -> Mirror | None:
 def show_parts(parts: Sequence[Part], folder: Path, unseen: Mirror | None) -> list[str]:
     """The ``parts``, of files below ``folder``, as lines; with what tasks do not see of the working copy ``unseen``.
     Raises StoreError."""
-    if unseen is None:
-        return [json.dumps(asdict(part)) for part in parts]
-    with ThreadPoolExecutor(_AT_ONCE, "tidegate-sending") as pool:
-        return list(pool.map(partial(_show_whole, folder=folder, unseen=unseen), parts))
+    sent: dict[str, Sent | None] = {}
+    if unseen is not None:
+        links = list(dict.fromkeys(part.link for part in parts if isinstance(part, FilePart)))
+        with ThreadPoolExecutor(_AT_ONCE, "tidegate-sending") as pool:
+            sent = dict(zip(links, pool.map(lambda link: _send(folder / link, unseen), links), strict=True))
+    return [json.dumps(_describe(part, sent)) for part in parts]
 
 
-def _show_whole(part: Part, folder: Path, unseen: Mirror) -> str:
-    line = asdict(part)
-    if isinstance(part, FilePart):
-        with contextlib.suppress(FileNotFoundError):  # its reader reports it
-            line["sent"] = _send(folder / part.link, unseen)
-    return json.dumps(line)
+def _describe(part: Part, sent: Mapping[str, Sent | None]) -> dict[str, object]:
+    found = sent.get(part.link) if isinstance(part, FilePart) else None
+    return asdict(part) if found is None else {**asdict(part), "sent": found}
 
 
-def _send(link: Path, unseen: Mirror) -> Sent:
-    """What ``link`` leads to: an object of the source, the bytes of a small file, or the object of a large one."""
+def _send(link: Path, unseen: Mirror) -> Sent | None:
+    """What ``link`` leads to: an object of the source, the bytes of a small file, or the object of a large one; None
+    where nothing is there, which the reader reports."""
     if (pointer := read_pointer(link)) is not None:
         return {"object": pointer}
-    size = storage.stat(link).size_bytes
+    try:
+        size = storage.stat(link).size_bytes
+    except FileNotFoundError:
+        return None
     if size <= _WITHIN_BYTES:
         return {"content": base64.b64encode(storage.read(link)).decode()}
     return {"object": Pointer(str(unseen.share(link)), "", size, 0)}
