@@ -115,13 +115,16 @@ def _has_large_folders(page: Sequence[ObjectMeta], start: int) -> bool:
 def _list_folders(folder: ObjectPath) -> dict[str, StoredObject] | None:
     """The objects below a folder by their paths from there, from several lists at once where its folders are large;
     None where most turned out to be small, so that their lists would cost more requests than one of all keys."""
-    found: dict[str, StoredObject] = {}
+    ask = partial(_list, top=folder.key, divides=True)
+    found, waiting = list_objects(folder, ask)
+    if not waiting:
+        return found
+    waiting.reverse()
     ended: SimpleQueue[_Ended] = SimpleQueue()
-    waiting, started, done, are_small = [""], 0, 0, False
+    started, done, are_small = 0, 0, False
     while waiting or done < started:
         while waiting and started - done < _LISTS_AT_ONCE:
-            ask = partial(_list, top=folder.key, below=waiting.pop(), divides=True)
-            _start(partial(list_objects, folder, ask), ended)
+            _start(partial(list_objects, folder, partial(ask, below=waiting.pop())), ended)
             started += 1
         answer, error = ended.get()
         if answer is None:
@@ -132,7 +135,7 @@ def _list_folders(folder: ObjectPath) -> dict[str, StoredObject] | None:
         are_small = are_small or (done > _LISTS_AT_LEAST and len(found) < done * _OF_A_LARGE_FOLDER // 2)
         if are_small:
             waiting.clear()
-    return None if are_small else dict(sorted(found.items(), key=itemgetter(0))) if done > 1 else found
+    return None if are_small else dict(sorted(found.items(), key=itemgetter(0)))
 
 
 def _start(act: Callable[[], _Answer], ended: SimpleQueue[_Ended]) -> None:
