@@ -15,7 +15,7 @@ import pytest
 from tests.support.object_servers import Bucket
 from tests.support.port_suite import PortSuite
 from tidegate.core import storage
-from tidegate.core.storage import ObjectPath, access, objects, stores
+from tidegate.core.storage import ObjectPath, access, object_probe, stores
 from tidegate.core.storage.faults import StoreError, name_cause
 
 
@@ -56,7 +56,7 @@ def test_wrong_credentials_are_refused_at_once(s3_bucket: Bucket, monkeypatch: p
 def other_client(bucket: Bucket, patch: pytest.MonkeyPatch) -> ObjectPath:
     """A path in the bucket for which the client is made anew, from the environment as it is now."""
     patch.setattr(stores, "_open", stores._open.__wrapped__)
-    patch.setattr(objects, "_checked", set())
+    patch.setattr(object_probe, "_checked", set())
     return ObjectPath(bucket.url) / "state" / "token"
 
 

@@ -12,7 +12,7 @@ from tests.support.object_servers import Bucket
 from tests.support.page_outputs import shown
 from tidegate.core import storage
 from tidegate.core.errors import TidegateError
-from tidegate.core.storage import ObjectPath, access, objects, stores
+from tidegate.core.storage import ObjectPath, access, object_probe, stores
 from tools.object_servers import S3Server
 
 ALL = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
@@ -27,7 +27,7 @@ def data(s3_bucket: Bucket, s3_server: S3Server) -> Path:
 def ask(name: str, *, only_read: bool = False) -> TidegateError | None:
     stores._open.cache_clear()  # the environment has changed
     with access.limit_patience(2):
-        return objects.find_missing_rights(ObjectPath(f"s3://{name}/tables"), only_read=only_read)
+        return object_probe.find_missing_rights(ObjectPath(f"s3://{name}/tables"), only_read=only_read)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_no_such_bucket_wrong_key_and_a_dead_server(s3_bucket: Bucket, monkeypat
 def test_all_rights_are_there_and_nothing_is_left(request: pytest.FixtureRequest, fixture: str) -> None:
     bucket: Bucket = request.getfixturevalue(fixture)
     folder = ObjectPath(bucket.url) / "tables"
-    assert objects.find_missing_rights(folder) is None
+    assert object_probe.find_missing_rights(folder) is None
     assert storage.list_tree(ObjectPath(bucket.url)) == []
-    assert objects.find_missing_rights(ObjectPath(f"{bucket.scheme}://no-such-bucket/tables")) is not None
+    assert object_probe.find_missing_rights(ObjectPath(f"{bucket.scheme}://no-such-bucket/tables")) is not None

@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from tests.support.object_servers import Bucket, enter_environment, make_bucket, running_s3_server
 from tidegate.core.storage import ObjectPath
-from tidegate.core.storage.objects import find_missing_rights
+from tidegate.core.storage.object_probe import find_missing_rights
 from tidegate.core.storage.stores import open_store
 from tools.console import REPO_ROOT
 from tools.object_servers import S3Server, has_attributes

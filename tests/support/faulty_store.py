@@ -13,7 +13,7 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import MemoryStore
 
-from tidegate.core.storage import ObjectPath, objects, stores
+from tidegate.core.storage import ObjectPath, object_probe, stores
 
 R = TypeVar("R")
 
@@ -120,6 +120,6 @@ def use_store(patch: pytest.MonkeyPatch, store: Any, *, pause: float = 0.0) -> O
     its bucket."""
     patch.setattr(stores, "open_store", lambda scheme, bucket: store)
     patch.setattr(stores, "_FIRST_PAUSE_SECONDS", pause)
-    patch.setattr(objects, "_checked", set())
+    patch.setattr(object_probe, "_checked", set())
     stores._check_bucket.cache_clear()
     return ObjectPath("s3://bucket")

@@ -36,13 +36,13 @@ class Place:
         """The error that a run would end with because of this place; it is asked with a few requests."""
         try:
             # Late: it brings the client of object stores.
-            from tidegate.core.storage import objects
+            from tidegate.core.storage import object_probe
         except ImportError as error:
             if (known := explain_missing(error)) is None:
                 raise
             return known
         with storage.limit_patience(PATIENCE_SECONDS):
-            return objects.find_missing_rights(self.path, only_read=self.only_read)
+            return object_probe.find_missing_rights(self.path, only_read=self.only_read)
 
 
 def list_places(project: Project, specs: Iterable[PipelineSpec]) -> list[Place]:

@@ -111,15 +111,15 @@ def test_a_list_that_a_killed_run_had_begun_leaves_no_checksum(store: FaultyStor
 
 def test_what_executors_wrote_is_not_written_again(store: FaultyStore, on: Machine) -> None:
     first = hold(on("a"), "1-x")
-    stores.call(first.objects, lambda client: client.put((first.objects / "b1").key, b"r" * 2_000_000))
+    stores.call(first.blobs, lambda client: client.put((first.blobs / "b1").key, b"r" * 2_000_000))
     first.fetch("b1", first.local / "staging/rows.parquet")
     write(first, "intake/large.json", "x" * 2_000_000)
     shared = first.share(first.local / "intake/large.json")
     assert shared == first.share(first.local / "intake/large.json")
-    assert first.share(first.local / "staging/rows.parquet") == first.objects / "b1"
+    assert first.share(first.local / "staging/rows.parquet") == first.blobs / "b1"
     first.let_go("1-x")
     kept = [one["path"] for page in store.inside.list() for one in page if "/blobs/" in one["path"]]
-    assert sorted(kept) == sorted([(first.objects / "b1").key, shared.key]), "each large file is one object"
+    assert sorted(kept) == sorted([(first.blobs / "b1").key, shared.key]), "each large file is one object"
     assert tree(hold(on("b"), "2-x"))["staging/rows.parquet"] == b"r" * 2_000_000
 
 

@@ -9,7 +9,7 @@ from obstore.exceptions import GenericError, NotFoundError, PermissionDeniedErro
 
 from tests.support.faulty_store import UNSAFE, FaultyStore, UnsafeStore, use_store
 from tidegate.core import storage
-from tidegate.core.storage import ObjectPath, access, objects
+from tidegate.core.storage import ObjectPath, access, object_probe
 
 FOLDER = ObjectPath("s3://bucket/tables")
 DENIED = PermissionDeniedError(
@@ -35,14 +35,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FaultyStore:
 
 
 def test_a_bucket_with_all_rights_has_no_fault_and_no_object_is_left(store: FaultyStore) -> None:
-    assert objects.find_missing_rights(FOLDER) is None
+    assert object_probe.find_missing_rights(FOLDER) is None
     assert "put" in store.requests
     assert storage.list_tree(ObjectPath("s3://bucket")) == []
 
 
 def test_nothing_is_written_where_a_run_only_reads(store: FaultyStore) -> None:
     store.choose = deny("write", "delete")
-    assert objects.find_missing_rights(FOLDER, only_read=True) is None
+    assert object_probe.find_missing_rights(FOLDER, only_read=True) is None
     assert set(store.requests) == {"list", "get"}
 
 
@@ -61,7 +61,7 @@ def test_nothing_is_written_where_a_run_only_reads(store: FaultyStore) -> None:
 )
 def test_the_rights_that_are_missing_are_named_at_once(store: FaultyStore, rights: tuple[str, ...], named: str) -> None:
     store.choose = deny(*rights)
-    error = objects.find_missing_rights(FOLDER)
+    error = object_probe.find_missing_rights(FOLDER)
     assert error is not None
     assert (error.code, error.where) == ("STORE_REFUSED", str(FOLDER))
     assert named in error.message
@@ -80,7 +80,7 @@ def test_a_key_that_may_not_be_deleted_is_not_asked_about_for_a_minute(store: Fa
         return None
 
     store.choose = choose
-    error = objects.find_missing_rights(FOLDER)
+    error = object_probe.find_missing_rights(FOLDER)
     assert error is not None
     assert "no right to delete there (Access Denied (AccessDenied))" in error.message
     assert store.requests.count("delete") == 1
@@ -91,8 +91,8 @@ def test_a_store_without_conditions_is_named_whatever_an_earlier_run_found(
     monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     use_store(monkeypatch, UnsafeStore(fault))
-    monkeypatch.setattr(objects, "_checked", {("s3", "bucket")})
-    error = objects.find_missing_rights(FOLDER)
+    monkeypatch.setattr(object_probe, "_checked", {("s3", "bucket")})
+    error = object_probe.find_missing_rights(FOLDER)
     assert error is not None
     assert error.code == "STORE_UNSAFE"
     assert storage.list_tree(ObjectPath("s3://bucket")) == []
@@ -103,7 +103,7 @@ def test_a_bucket_that_is_missing_is_not_a_missing_right(store: FaultyStore) -> 
         raise NotFoundError("status code: 404: <Code>NoSuchBucket</Code><Message>The bucket does not exist</Message>")
 
     store.choose = choose
-    error = objects.find_missing_rights(FOLDER)
+    error = object_probe.find_missing_rights(FOLDER)
     assert error is not None
     assert error.code == "STORE_REFUSED"
     assert "The bucket does not exist (NoSuchBucket)" in error.message
@@ -113,7 +113,7 @@ def test_a_bucket_that_is_missing_is_not_a_missing_right(store: FaultyStore) -> 
 def test_a_store_that_is_away_is_named_after_the_limit_of_who_asks(store: FaultyStore) -> None:
     store.choose = lambda name, number: "lost request"
     with storage.limit_patience(0.1):
-        error = objects.find_missing_rights(FOLDER)
+        error = object_probe.find_missing_rights(FOLDER)
     assert error is not None
     assert (error.code, error.exit_code) == ("STORAGE_FAILED", 75)
     assert f"about {FOLDER} for 0.1 seconds" in error.message

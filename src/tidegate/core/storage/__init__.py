@@ -1,6 +1,6 @@
 """The storage port: everything that tidegate does with its state, staging, tables and quarantine, in the few operations
 that an object store has too. A path that begins with ``s3://``, ``gs://`` or ``az://`` (:class:`ObjectPath`) selects
-the function of the same name in :mod:`tidegate.core.storage.objects`; any other one is of a file system.
+the function of the same name in one of the modules for objects; any other one is of a file system.
 
 ==============================================  =======================================================
 here                                            on an object store

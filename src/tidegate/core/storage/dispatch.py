@@ -14,8 +14,8 @@ R = TypeVar("R")
 
 
 def operation(act: Callable[P, R]) -> Callable[P, R]:
-    """Make ``act`` a function of the port: with a path of an object store, the function of its name in
-    :mod:`tidegate.core.storage.objects` is called instead."""
+    """Make ``act`` a function of the port: with a path of an object store, the function of its name in one of the
+    modules for objects is called instead."""
     name = act.__name__
     OPERATIONS[name] = act
 
@@ -24,9 +24,10 @@ def operation(act: Callable[P, R]) -> Callable[P, R]:
         if not any(isinstance(one, ObjectPath) for one in args):
             return act(*args, **kwargs)
         # Imported late: it brings the client of object stores, which a project on local disks does without.
-        from tidegate.core.storage import objects
+        from tidegate.core.storage import object_lists, object_moves, objects
 
-        chosen: Callable[P, R] = getattr(objects, name)
+        home = next(one for one in (objects, object_lists, object_moves) if hasattr(one, name))
+        chosen: Callable[P, R] = getattr(home, name)
         return chosen(*args, **kwargs)
 
     return choose

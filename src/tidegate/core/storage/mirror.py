@@ -34,15 +34,13 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from tidegate.core.errors import on_failure
-from tidegate.core.storage import files
+from tidegate.core.storage import files, object_lists, object_probe, objects
+from tidegate.core.storage.object_lists import Entry
 from tidegate.core.storage.object_path import ObjectPath
-
-if TYPE_CHECKING:
-    from tidegate.core.storage.objects import Entry
 
 _LARGE_BYTES = 1 << 20
 """A file of more bytes is an object of its own."""
@@ -125,10 +123,8 @@ class Mirror:
 
     def trust(self) -> None:
         """Ask the store nothing that this machine knows of it."""
-        from tidegate.core.storage import objects
-
         if self._load().number:
-            objects.trust_conditions(self.remote)
+            object_probe.trust_conditions(self.remote)
 
     def hold(self, token: str, is_current: Callable[[], bool], *, since: float, fences: bool) -> None:
         """Bring the copy up to date for the new holder ``token``.
@@ -198,7 +194,7 @@ class Mirror:
     # What a driver calls whose executors do not see the copy
 
     @property
-    def objects(self) -> ObjectPath:
+    def blobs(self) -> ObjectPath:
         """Where executors write objects of large files, each under a new name. One that no event refers to is removed
         after a day."""
         return self._blobs
@@ -217,9 +213,7 @@ class Mirror:
         return self._blobs / blob
 
     def fetch(self, blob: str, path: Path) -> None:
-        """Write the object ``blob`` of :attr:`objects` to a new file of the copy. Raises StoreError."""
-        from tidegate.core.storage import objects
-
+        """Write the object ``blob`` of :attr:`blobs` to a new file of the copy. Raises StoreError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.tmp")  # no event has a file that is half written
         objects.download(self._blobs / blob, aside)
@@ -327,9 +321,7 @@ class Mirror:
     # The journal
 
     def _list(self) -> dict[str, Entry]:
-        from tidegate.core.storage import objects
-
-        found = {entry.name: entry for entry in objects.list_entries(self._journal)}
+        found = {entry.name: entry for entry in object_lists.list_entries(self._journal)}
         self._fresh_at = _now()
         return found
 
@@ -351,8 +343,6 @@ class Mirror:
             raise OvertakenError("another run has written the state since")
 
     def _append(self, book: _Book, event: bytes) -> None:
-        from tidegate.core.storage import objects
-
         number, was_fresh = book.number + 1, self._is_fresh()
         tag = objects.put_tagged(self._journal / _event(number), event)
         if tag is None:
@@ -427,8 +417,6 @@ class Mirror:
         return heads, bodies
 
     def _upload(self, file: Path) -> str:
-        from tidegate.core.storage import objects
-
         blob = secrets.token_hex(12)
         objects.upload(file, self._blobs / blob)
         return blob
@@ -464,8 +452,6 @@ class Mirror:
     def _compact(self, book: _Book) -> None:
         """Write a snapshot when the events since the last one are many, or large; earlier ones go. Never fails: a
         later holder does it."""
-        from tidegate.core.storage import objects
-
         if book.events < _EVENTS_AT_MOST and book.bytes < _BYTES_AT_MOST:
             return
         found = {path: stamp for path, (stamp, _) in book.files.items()}
@@ -480,7 +466,7 @@ class Mirror:
             until = max(one.modified_at for one in listed.values()) - _KEPT_SECONDS
             files.remove_names(self._journal, [one for one in listed if listed[one].modified_at < until])
             book.events = book.bytes = 0
-            old = [one for one in objects.list_entries(self._blobs) if one.name not in book.blobs]
+            old = [one for one in object_lists.list_entries(self._blobs) if one.name not in book.blobs]
             last = max((one.modified_at for one in old), default=0.0)
             self._remove_blobs([one.name for one in old if one.modified_at < last - _LEFT_BLOB_SECONDS])
 
@@ -560,8 +546,6 @@ class Mirror:
             changes[path] = _Item(one["size"], one["modified_ns"], data, blob)
 
     def _write(self, file: Path, item: _Item) -> None:
-        from tidegate.core.storage import objects
-
         file.parent.mkdir(parents=True, exist_ok=True)
         aside = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
         try:

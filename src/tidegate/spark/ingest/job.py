@@ -155,9 +155,7 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
         partitioned=prepared.partitioned,
         rows_of=None if executors.unseen is None else rows_of,
     )
-    # Else Spark would drop the metrics of an input that it finds empty.
-    settings = {} if executors.unseen is None else {"spark.sql.adaptive.enabled": "false"}
-    with with_settings(spark, settings if order.closes_at_ms is None else NO_CLOSING_BATCHES):
+    with with_settings(spark, _choose_settings(order, executors)):
         _drain(spark, prepared.rows, stager, reader.failing, prepare)
         if prepared.keeps_state:
             if _plan_closing(paths, order, spec):
@@ -171,6 +169,14 @@ def _drain_into_staging(reader: SourceReader, executors: Executors, started: flo
         "rows": stager.rows_so_far,
         "seconds": round(time.monotonic() - started, 2),
     }
+
+
+def _choose_settings(order: IngestOrder, executors: Executors) -> dict[str, str]:
+    """Settings of the session while batches are read."""
+    if order.closes_at_ms is not None:
+        return NO_CLOSING_BATCHES
+    # Adaptive execution drops the metrics of an input that it finds empty; Spark's streams do without it.
+    return {} if executors.unseen is None else {"spark.sql.adaptive.enabled": "false"}
 
 
 def _check_duplicates(stager: BatchStager, prepared: PreparedQuery) -> None:

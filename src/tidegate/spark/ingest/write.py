@@ -43,7 +43,7 @@ def _upload_rows(rows: DataFrame, folder: Path, partition_by: Sequence[str], uns
     compression = str(conf.get("spark.sql.parquet.compression.codec")).lower()
     columns = _find_columns(rows, partition_by)
     uploader = RowUploader(
-        target=str(unseen.objects),
+        target=str(unseen.blobs),
         partition_by=columns,
         footer=_describe(rows, columns),
         compression=_COMPRESSIONS.get(compression, compression),
