@@ -276,3 +276,40 @@ def test_what_cannot_run_there(apart: SparkCluster, tmp_path: Path, s3_bucket: B
     apart.start_worker(cores=2, prefix=("unshare", "-Urm", "sh", "-c", f'{hide} && exec "$@"', "sh"))
     flow.run()
     assert Counter(row["id"] for row in flow.read()) == Counter(range(6))
+
+
+MOMENTS = """\
+version: 1
+name: orders
+sources:
+  orders: {type: files, path: data/in, format: json, schema: "id BIGINT, seconds BIGINT, share DOUBLE"}
+transform: transform.py
+"""
+OF_ANY_YEAR = """\
+import tidegate.quality.engine as engine
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+engine.PANDAS_MEMORY_BYTES = 0  # any increment is too large for pandas
+
+
+def transform(orders: DataFrame) -> DataFrame:
+    return orders.withColumn("at", F.timestamp_seconds("seconds")).drop("seconds")
+"""
+
+
+def test_no_value_that_spark_writes_escapes_a_rule(apart: SparkCluster, tmp_path: Path, s3_bucket: Bucket) -> None:
+    """Milliseconds taken for seconds are a time after the year 9999, which our readers of sources do not take."""
+    flow = Apart(tmp_path / "project" / "flow")
+    flow.set_up(s3_bucket, apart.master_url, MOMENTS)
+    flow.write("jobs/orders/transform.py", OF_ANY_YEAR)
+    rows = [(1, 1_760_000_000, 0.5), (2, 1_760_000_000_000, 99.0)]
+    lines = (json.dumps(dict(zip(("id", "seconds", "share"), row, strict=True))) + "\n" for row in rows)
+    flow.write("data/in/a.json", "".join(lines))
+    filler = "y" * 60_000
+    for number in range(100):  # more bytes than are sent with the parts
+        row = json.dumps({"id": 10 + number, "seconds": 1, "share": 0.5, "filler": filler})
+        flow.write(f"data/in/{number}.json", f"{row}\n")
+    report = flow.report("run", "orders", expect=65)
+    assert "share" in report["error"]["message"] and "1 row breaks it" in report["error"]["message"], report["error"]
+    assert report["rows"]["staged"] == 102 and not flow.read()

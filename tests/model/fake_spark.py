@@ -68,6 +68,8 @@ class FakeQuery:
 class FakeExecutors:
     """Local executors, which always see the storage."""
 
+    unseen: None = None
+
     def check_storage(self, *, again: bool = False) -> None: ...
 
     def check_computed_once(self, run_id: str) -> None: ...

@@ -49,9 +49,9 @@ class FaultyStore:
             raise GenericError("HTTP error: request or response body error: operation timed out")
         return result
 
-    def put(self, path: str, file: Any, *, mode: Any = None, attributes: Any = None, use_multipart: Any = None) -> Any:
+    def put(self, path: str, file: Any, *, mode: Any = None, attributes: Any = None, **more: Any) -> Any:
         def act() -> Any:
-            return self.inside.put(path, file, mode=mode, attributes=attributes, use_multipart=use_multipart)
+            return self.inside.put(path, file, mode=mode, attributes=attributes, **more)
 
         return self._carry_out("put", act)
 

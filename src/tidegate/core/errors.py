@@ -270,9 +270,10 @@ STORAGE_FAILED = Condition(
 STORE_FAILED = Condition(
     "STORAGE_FAILED",
     TryAgainError,
-    "the object store gave no answer about {path} for {seconds} seconds: {reason}",
+    "the object store{server} gave no answer about {path} for {seconds} seconds: {reason}",
     next_run=RESUMED,
-    fix="check that the store can be reached from this machine, then run the same command again",
+    fix="check that the store can be reached from this machine (whether its address begins with http:// or https://, "
+    "and the port), then run the same command again",
 )
 
 STORE_REFUSED = Condition(
@@ -280,8 +281,9 @@ STORE_REFUSED = Condition(
     UsageError,
     "{store} refused a request for {path}: {reason}",
     next_run=AFTER_THE_FIX,
-    fix="check the name of the bucket in tidegate.yaml, and that the credentials are valid and may read, write, list "
-    "and delete there; then run the same command again",
+    fix="check the name of the bucket (in tidegate.yaml, or of a source in its pipeline.yaml) and `s3: {{endpoint, "
+    "region}}`, and that the credentials are valid and may read, write, list and delete there: `tidegate doctor` names "
+    "a missing right; then run the same command again",
 )
 
 OBJECT_TOO_LARGE = Condition(

@@ -25,6 +25,9 @@ from tidegate.spec.spark_settings import check_packages, check_spark_conf, parse
 from tidegate.spec.yaml_file import parse_document
 
 PROJECT_FILE = "tidegate.yaml"
+_SERVER = re.compile(r"https?://[^\s/?#@<>\"']+/?")
+_NUMBERS = re.compile(r"https?://(\d+(\.\d+){3}|\[[0-9a-fA-F:.]+\])(:\d+)?/?")
+"""A server by its IP address."""
 _WEB_ADDRESS = re.compile(r"https?://[^\s/?#@<>\"']+(/[^\s?#<>\"']*)?")
 _SHORTEST_LEASE_SECONDS = 5
 _LONGEST_POOL_NAME = 256
@@ -238,9 +241,15 @@ def _check_values(document: Document, spec: ProjectSpec, root: Path) -> Iterator
         ),
         (
             ("s3", "endpoint"),
-            s3.endpoint is not None and _WEB_ADDRESS.fullmatch(s3.endpoint) is None,
+            s3.endpoint is not None and _SERVER.fullmatch(s3.endpoint) is None,
             "is not the address of a server",
-            "write https://host:port, without a user or a query",
+            "write https://host:port, without a user, a path or a query",
+        ),
+        (
+            ("s3", "path_style"),
+            not s3.path_style and _NUMBERS.fullmatch(s3.endpoint or "") is not None,
+            "would have the name of the bucket before an IP address",
+            "write path_style: true, or an endpoint with the name of the server",
         ),
         (("s3", "region"), s3.region == "", "is empty", "write the name of a region, or null"),
         (

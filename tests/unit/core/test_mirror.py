@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -13,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.faulty_store import FaultyStore, seeded, use_store
-from tidegate.core.storage import ObjectPath, mirror, stores
+from tidegate.core.storage import ObjectPath, UnreadableStateError, files, mirror, object_lists, objects, stores
 from tidegate.core.storage.mirror import Mirror, OvertakenError
+from tidegate.spark.reading.sending import show_parts
+from tidegate.state.topics import FilePart
 
 REMOTE = ObjectPath("s3://bucket/state/orders")
 LISTS = "checkpoint/sources/orders"
@@ -121,6 +125,61 @@ def test_what_executors_wrote_is_not_written_again(store: FaultyStore, on: Machi
     kept = [one["path"] for page in store.inside.list() for one in page if "/blobs/" in one["path"]]
     assert sorted(kept) == sorted([(first.blobs / "b1").key, shared.key]), "each large file is one object"
     assert tree(hold(on("b"), "2-x"))["staging/rows.parquet"] == b"r" * 2_000_000
+
+
+@pytest.mark.parametrize("damage", [None, b"no event", b"x"], ids=["removed", "torn", "short"])
+def test_a_damaged_journal_is_refused_by_name(store: FaultyStore, on: Machine, damage: bytes | None) -> None:
+    first = hold(on("a"), "1-x")
+    for number in range(3):
+        write(first, f"file-{number}", "text")
+        first.check("1-x")
+    first.let_go("1-x")
+    key = "state/orders/journal/000000000002.event"
+    store.inside.delete(key) if damage is None else store.inside.put(key, damage)
+    with pytest.raises(UnreadableStateError, match=r"000000000002\.event is not what tidegate wrote") as caught:
+        hold(on("b"), "2-x")
+    assert caught.value.where == f"s3://bucket/{key}"
+    assert "remove all objects below s3://bucket/state/orders, then" in (caught.value.fix or "")
+
+
+def test_a_copy_that_somebody_cleared_is_fetched_again(store: FaultyStore, on: Machine) -> None:
+    """A cleaner of caches may leave the book of the copy: its files are not those that a holder removed."""
+    first = hold(on("a"), "1-x")
+    write(first, "manifests/1.json", "{}")
+    write(first, "staging/held.parquet", "h" * 2_000_000)
+    first.let_go("1-x")
+    wanted = tree(first)
+    shutil.rmtree(first.local)
+    again = hold(on("a"), "2-x")
+    assert tree(again) == wanted
+    again.let_go("2-x")
+    other = on("b")
+    other.refresh()
+    assert tree(other) == wanted
+
+
+def test_an_object_that_is_lost_is_named_once(store: FaultyStore, on: Machine) -> None:
+    first = hold(on("a"), "1-x")
+    write(first, "staging/held.parquet", "h" * 2_000_000)
+    first.let_go("1-x")
+    [lost] = object_lists.list_entries(first.blobs)
+    store.inside.delete((first.blobs / lost.name).key)
+    with pytest.raises(UnreadableStateError, match="it was removed") as caught:
+        on("b").refresh()
+    assert caught.value.where == f"{first.blobs}/{lost.name}"
+
+
+def test_one_file_of_many_parts_is_sent_once(store: FaultyStore, on: Machine) -> None:
+    first = hold(on("a"), "1-x")
+    write(first, "intake/orders/large.json", "x" * 3_000_000)
+    for number in range(100):
+        write(first, f"intake/orders/{number}.json", "y" * 60_000)
+    names = [*(["large.json"] * 24), *(f"{number}.json" for number in range(100))]
+    lines = show_parts([FilePart(name) for name in names], first.local / "intake/orders", first)
+    sent = [json.loads(line)["sent"] for line in lines]
+    uploaded = {one["object"][0] for one in sent if "object" in one}
+    assert len(uploaded) == len(object_lists.list_entries(first.blobs)) == 1 + 100 - (4 << 20) // 60_000
+    assert sum(len(one.get("content", "")) for one in sent) < 6 << 20, "lines are in memory several times"
 
 
 def test_of_a_database_the_changed_blocks_are_sent(store: FaultyStore, on: Machine) -> None:
@@ -270,3 +329,59 @@ def test_a_state_that_was_deleted_or_restored_is_what_the_store_has(store: Fault
     for key, data in kept.items():
         store.inside.put(key, data)
     assert tree(hold(on("a"), "2-x")) == {"one": b"1"}
+
+
+def test_a_holder_that_was_suspended_in_its_request_is_overtaken(
+    store: FaultyStore, on: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number was taken, and is free again below a snapshot: what it had just looked at is outdated."""
+    monkeypatch.setattr(mirror, "_FRESH_SECONDS", 1.0)
+    monkeypatch.setattr(mirror, "_EVENTS_AT_MOST", 3)
+    monkeypatch.setattr(mirror, "_KEPT_SECONDS", -1.0)  # events go as soon as there is a snapshot
+    clock = [1000.0]
+    monkeypatch.setattr(mirror, "_now", lambda: clock[0])
+    sleeper = hold(on("a"), "1-a")
+    write(sleeper, "manifest", "of the sleeper")
+    sleeper.check("1-a")
+    real = objects.put_tagged
+
+    def suspend(path: ObjectPath, body: bytes) -> str | None:
+        monkeypatch.setattr(objects, "put_tagged", real)
+        for number in range(6):
+            clock[0] += 60
+            other = hold(on("b"), f"{number + 2}-b", fences=True)
+            write(other, "manifest", f"another {number}")
+            other.let_go(f"{number + 2}-b")
+        assert path.name not in [one.name for one in object_lists.list_entries(REMOTE / "journal")]
+        return real(path, body)
+
+    write(sleeper, "intent", "of the sleeper")
+    monkeypatch.setattr(objects, "put_tagged", suspend)
+    with pytest.raises(OvertakenError):
+        sleeper.check("1-a")
+
+
+def test_a_holder_that_was_suspended_while_it_cleared_up_removes_no_newer_object(
+    store: FaultyStore, on: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "_EVENTS_AT_MOST", 1)
+    monkeypatch.setattr(mirror, "_LEFT_BLOB_SECONDS", -1.0)  # each object is old enough
+    first = hold(on("a"), "1-a")
+    write(first, "one", "1")
+    first.let_go("1-a")
+    real = files.put_if_absent
+
+    def suspend(path: Path, data: bytes) -> bool:
+        monkeypatch.setattr(files, "put_if_absent", real)
+        monkeypatch.setattr(mirror, "_EVENTS_AT_MOST", 64)
+        other = hold(on("b"), "3-b", fences=True)
+        write(other, "staging/held.parquet", "h" * 2_000_000)
+        other.let_go("3-b")
+        return real(path, data)
+
+    monkeypatch.setattr(files, "put_if_absent", suspend)
+    with contextlib.suppress(OvertakenError):
+        hold(on("a"), "2-a", fences=True)
+    reader = on("c")
+    reader.refresh()
+    assert "staging/held.parquet" in tree(reader)

@@ -121,6 +121,11 @@ def test_credentials_of_a_connection_reach_clients_and_drivers_and_no_setting(
     [
         ("s3: {endpoint: 'minio:9000'}", "s3.endpoint: 'minio:9000' is not the address of a server"),
         ("s3: {endpoint: 'https://user:secret@minio'}", "is not the address of a server"),
+        ("s3: {endpoint: 'https://minio:9000/lake'}", "is not the address of a server"),
+        (
+            "s3: {endpoint: 'http://10.0.0.1:9000', path_style: false}",
+            "s3.path_style: false would have the name of the bucket before an IP address",
+        ),
         ("s3: {ca_file: none.pem}", "s3.ca_file: 'none.pem' is not a file"),
         ("s3: {region: ''}", "is empty"),
         ("s3: {secret_access_key: abc}", "unknown key"),

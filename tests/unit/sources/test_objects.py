@@ -108,6 +108,21 @@ def test_a_prefix_is_listed_as_the_same_folder_on_a_disk(
     assert found[TOP][1] or pattern == "/*/day=2"
 
 
+def test_the_object_that_marks_the_folder_of_the_source_is_none(store: FaultyStore, inbox: Inbox) -> None:
+    """S3 lists `in/` below the prefix `in/`, and the client leaves out the slash."""
+    put(store, "in/a.json")
+    put(store, "in", b"")
+    marker = store.inside.head("in")
+    real = store.list
+
+    def list_with_marker(prefix: str | None = None, **more: Any) -> Iterator[Any]:
+        return iter([[marker, *page] for page in real(prefix, **more)])
+
+    store.list = list_with_marker  # type: ignore[method-assign]
+    listing = list_source(TOP, is_recursive=True)
+    assert ([path for path, _ in listing.files], listing.skipped) == ([f"{TOP}/a.json"], [])
+
+
 def test_hidden_folders_are_named_once(store: FaultyStore) -> None:
     for key in ("_tmp/a.json", "_tmp/b.json", "c.json"):
         put(store, f"in/{key}")

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from tidegate.core.errors import DisagreementError, on_failure
 from tidegate.core.storage.dispatch import operation
 from tidegate.core.storage.faults import explain_link, path_is_named
+from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.shared import Stat
 
 
@@ -397,13 +398,16 @@ class UnreadableStateError(DisagreementError, ValueError):
 
     def __init__(self, path: Path, why: Exception) -> None:
         quoted = shlex.quote(str(path))
+        away = f"`mv {quoted} {quoted}.torn`"
+        if isinstance(path, ObjectPath):
+            away = f"remove all objects below {path.parent.parent}"
         super().__init__(
             "STATE_FILE_UNREADABLE",
             f"{path.name} is not what tidegate wrote: {type(why).__name__}: {why}",
             where=str(path),
             next_run="stops here again; nothing was read or written",
-            fix="restore the pipeline's state folder from a backup made together with the table; or "
-            f"`mv {quoted} {quoted}.torn`, then `tidegate repair` for this pipeline, which shows what is missing then",
+            fix=f"restore the pipeline's state from a backup made together with the table; or {away}, then `tidegate "
+            "repair` for this pipeline, which shows what is missing then",
         )
 
 

@@ -40,7 +40,7 @@ from urllib.parse import quote
 from tidegate.core.errors import on_failure
 from tidegate.core.storage import files, object_lists, object_probe, objects
 from tidegate.core.storage.object_lists import Entry
-from tidegate.core.storage.object_path import ObjectPath
+from tidegate.core.storage.object_path import ObjectPath, parse_path
 
 _LARGE_BYTES = 1 << 20
 """A file of more bytes is an object of its own."""
@@ -343,16 +343,17 @@ class Mirror:
             raise OvertakenError("another run has written the state since")
 
     def _append(self, book: _Book, event: bytes) -> None:
-        number, was_fresh = book.number + 1, self._is_fresh()
+        number = book.number + 1
         tag = objects.put_tagged(self._journal / _event(number), event)
         if tag is None:
             raise OvertakenError("another run has written the state since")
         book.number, book.tag = number, tag
         book.events, book.bytes = book.events + 1, book.bytes + len(event)
-        if was_fresh:
+        # A number below a snapshot is free again: then it was not the next one. Asked behind the request, in which this
+        # process may have been suspended.
+        if self._is_fresh():
             self._fresh_at = _now()
         else:
-            # A number below a snapshot is free again: then it was not the next one.
             self._verify(book, self._list())
 
     # Writing
@@ -456,6 +457,8 @@ class Mirror:
             return
         found = {path: stamp for path, (stamp, _) in book.files.items()}
         with contextlib.suppress(OSError, OvertakenError):
+            # First: a successor's objects are none of this process's to remove.
+            blobs = object_lists.list_entries(self._blobs)
             listed = self._list()
             self._verify(book, listed)
             heads, bodies = self._read(found, found, dict(book.files), None)
@@ -466,24 +469,33 @@ class Mirror:
             until = max(one.modified_at for one in listed.values()) - _KEPT_SECONDS
             files.remove_names(self._journal, [one for one in listed if listed[one].modified_at < until])
             book.events = book.bytes = 0
-            old = [one for one in object_lists.list_entries(self._blobs) if one.name not in book.blobs]
+            old = [one for one in blobs if one.name not in book.blobs]
             last = max((one.modified_at for one in old), default=0.0)
             self._remove_blobs([one.name for one in old if one.modified_at < last - _LEFT_BLOB_SECONDS])
 
     # Reading
 
     def _pull(self, book: _Book) -> None:
-        """Bring the copy up to the last event. One that has more than its book says begins again."""
+        """Bring the copy up to the last event. One that has more than its book says begins again. Raises
+        UnreadableStateError where an object is missing that no later event replaces."""
+        failed: tuple[object, ...] = ()
         while True:
             listed = self._list()
             last = max(map(_number_of, listed), default=0)
             tag = _tag_of(listed, book.number)
             is_known = not book.token and book.boot_id == _boot_id() and book.number > 0 and tag == book.tag
+            # Somebody may have cleared files of the copy, which the holder would take for removed ones.
+            is_known = is_known and all((self.local / path).exists() for path in book.files)
             if is_known and last == book.number:
                 return
             try:
                 self._apply(book, listed, is_known=is_known)
-            except FileNotFoundError:  # a holder has written a snapshot meanwhile, or removed a large file
+            except FileNotFoundError as error:
+                if failed == (seen := (*listed, error.filename)):
+                    raise files.UnreadableStateError(
+                        parse_path(error.filename), ValueError("it was removed")
+                    ) from error
+                failed = seen  # unless a holder has written a snapshot meanwhile, or removed a large file
                 book.number = 0
                 continue
             book.number, book.tag, book.token = last, _tag_of(listed, last), ""
@@ -496,9 +508,11 @@ class Mirror:
         names = [one for one in sorted(listed) if _number_of(one) > base and one.endswith(".event")]
         if not is_known and base:
             names.insert(0, f"{base:012d}.snapshot")
+        self._demand_all(names, base, is_known=is_known)
         changes: dict[str, _Item | None] = {}
-        for event in self._read_events(names):
-            self._fold(event, changes)
+        for name, event in zip(names, self._read_events(names), strict=True):
+            with files.unreadable_is_named(self._journal / name):
+                self._fold(event, changes)
         newer = [one for one in listed if one.endswith(".event") and _number_of(one) > max(snapshots, default=0)]
         book.events, book.bytes = len(newer), sum(listed[one].size for one in newer)
         self._save(_Book())  # killed within, the copy begins again
@@ -519,6 +533,18 @@ class Mirror:
             book.files[path] = stamp, item.blob
             if path.endswith(".sqlite"):
                 book.blocks[path] = base64.b64encode(_digest_blocks(item.body)).decode()
+
+    def _demand_all(self, names: Sequence[str], base: int, *, is_known: bool) -> None:
+        """Raise UnreadableStateError where an event after number ``base`` is missing; FileNotFoundError for a copy that
+        may begin with a newer snapshot instead."""
+        numbers = [_number_of(name) for name in names if name.endswith(".event")]
+        missing = set(range(base + 1, max(numbers, default=base) + 1)).difference(numbers)
+        if not missing:
+            return
+        path = self._journal / _event(min(missing))
+        if is_known:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        raise files.UnreadableStateError(path, ValueError("it was removed, and later events are there"))
 
     def _read_events(self, names: Sequence[str]) -> Iterator[bytes]:
         paths = [self._journal / name for name in names]
@@ -592,7 +618,10 @@ def _pack(head: Mapping[str, Any], bodies: Iterable[bytes]) -> bytes:
 
 
 def _unpack(event: bytes) -> tuple[dict[str, Any], bytes]:
-    head, _, body = zlib.decompress(event).partition(b"\n")
+    try:
+        head, _, body = zlib.decompress(event).partition(b"\n")
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
     return json.loads(head), body
 
 

@@ -43,6 +43,9 @@ from tidegate.core.storage.shared import OPERATIONS, Stat
 
 _CHUNK_BYTES = 8 << 20
 
+_PART_BYTES, _PARTS = 5 << 20, 10_000
+"""The smallest part of an upload, and the largest number of parts, on S3."""
+
 
 def read(path: ObjectPath) -> bytes:
     if (listing := listing_of(path)) is None:
@@ -267,7 +270,8 @@ def store_time(folder: ObjectPath) -> float:
 
 def upload(source: Path, target: ObjectPath) -> None:
     """Write the bytes of a local file to an object that nobody else writes."""
-    overwrite(target, lambda store: store.put(target.key, source))
+    part_bytes = max(_PART_BYTES, -(-source.stat().st_size // _PARTS))
+    overwrite(target, lambda store: store.put(target.key, source, chunk_size=part_bytes))
 
 
 def download(source: ObjectPath, target: Path) -> None:

@@ -7,6 +7,7 @@ web identity, or the metadata service of the machine; for S3 on Airflow from a c
 from __future__ import annotations
 
 import functools
+import html
 import os
 import random
 import re
@@ -29,7 +30,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from tidegate.core import errors
 from tidegate.core.errors import Caught, UsageError
-from tidegate.core.storage.access import CA_VARIABLE, open_environment, patience_seconds
+from tidegate.core.storage.access import CA_VARIABLE, open_environment, patience_seconds, store_settings
 from tidegate.core.storage.faults import StoreError
 from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.shared import note_requests
@@ -269,7 +270,9 @@ def refuse_for(path: ObjectPath, reason: str) -> UsageError:
 def give_up(path: ObjectPath, error: Exception) -> StoreError:
     """The error for a store that did not answer in time: nothing is lost, and a later attempt may succeed."""
     seconds = f"{patience_seconds():g}"
-    named = errors.STORE_FAILED(where=str(path), path=path, seconds=seconds, reason=reason_of(error))
+    address = {**os.environ, **store_settings()}.get("AWS_ENDPOINT_URL") if path.scheme == "s3" else None
+    server = " at " + re.sub("//[^/@]*@", "//", address) if address else ""
+    named = errors.STORE_FAILED(where=str(path), path=path, seconds=seconds, reason=reason_of(error), server=server)
     return StoreError(named, str(path))
 
 
@@ -284,7 +287,8 @@ def reason_of(error: Exception) -> str:
     text, _, details = str(error).partition("\n\nDebug source:")
     code, words = _CODE.search(text), re.search(r"<Message>(.*?)</Message>", text, re.DOTALL)
     if code:
-        return f"{words[1].strip().rstrip('.')} ({code[1]})" if words and words[1].strip() else code[1]
+        said = html.unescape(words[1]).strip().rstrip(".") if words else ""
+        return f"{said} ({code[1]})" if said else code[1]
     if one := _OF_ONE_KEY.search(text):
         return f"{one[1].rstrip('.')} ({one[2]})"
     if bad := _BAD_CERTIFICATE.search(details):

@@ -82,6 +82,7 @@ def list_below(folder: ObjectPath, after: str = "") -> dict[str, StoredObject]:
     found = None if after else if_allowed(partial(_list_folders, folder))
     if found is None:
         found, _ = list_objects(folder, partial(_list, top=folder.key, after=after))
+    found.pop("", None)  # `folder/`, with which consoles and other programs mark a folder
     return found
 
 

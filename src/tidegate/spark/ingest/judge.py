@@ -6,7 +6,6 @@ The results are kept in a file for the audit step, which takes them when they ar
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -19,6 +18,8 @@ from pyspark.sql.types import StructType
 from tidegate.core.paths import PipelinePaths
 from tidegate.quality.engine import Question, RuleResult, choose_engine, write_driver_results
 from tidegate.quality.suite import SuiteSpec, digest_suite
+from tidegate.spark.catalyst.private_api import SPARK_ERRORS
+from tidegate.spark.driver.failures import is_read_fault
 from tidegate.spark.driver.order import IngestOrder, emit
 from tidegate.spark.ingest.pace import watching_tasks
 from tidegate.spark.ingest.plan import unmark_texts
@@ -58,6 +59,8 @@ def judge_if_large(
         if _fits_pandas(suite, files):
             continue
         results = _judge(spark, paths, suite.without_queries, files, staged[-1])
+        if results is None:
+            continue
         asked = Question(batch_keys(staged), [each.token for each in folded or ()], digest_suite(suite), within)
         answers.append((asked, results))
     if answers:
@@ -66,13 +69,15 @@ def judge_if_large(
 
 def _judge(
     spark: SparkSession, paths: PipelinePaths, suite: SuiteSpec, files: Sequence[StagedFile], newest: BatchManifest
-) -> list[RuleResult]:
+) -> list[RuleResult] | None:
+    """The results of all rules; None where they cannot be had here."""
     from tidegate.spark.ingest.spark_engine import judge_dataframe  # pandas, for large increments alone
 
     check_whole(paths.state, files, newest.pipeline)
     emit("audit", rows=sum(file.rows for file in files), rules=len(suite.rules), note="in Spark, for their number")
     with watching_tasks(spark, "audit"):
-        return judge_dataframe(suite, _staged_frame(spark, paths, files, newest.schema_json))
+        frame = _staged_frame(spark, paths, files, newest.schema_json)
+        return None if frame is None else judge_dataframe(suite, frame)
 
 
 def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:
@@ -82,24 +87,32 @@ def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:
 
 def _staged_frame(
     spark: SparkSession, paths: PipelinePaths, staged: Sequence[StagedFile], schema_json: str
-) -> DataFrame:
-
+) -> DataFrame | None:
+    """The rows of ``staged``. None where tasks do not see these files, and the readers of sources, which read them
+    there, do not take each value: of a date after the year 9999, and of a text that is not UTF-8, Spark has a value."""
     schema = StructType.fromJson(json.loads(schema_json))
     by_base: dict[Path, list[str]] = {}
     for file in staged:
         path = paths.state / file.path
         base = next(parent for parent in path.parents if parent.name == "rows")
-        by_base.setdefault(base, []).append(str(path))
+        by_base.setdefault(base, []).append(str(path.relative_to(base)))
     unseen, columns = find_unseen(spark, paths), list(staged[0].partition)
     if unseen is None:
-        read = {base: spark.read.schema(schema).option("basePath", str(base)) for base in by_base}
-        found = [read[base].parquet(*files) for base, files in by_base.items()]
+        reader = spark.read.schema(schema)
+        found = [
+            reader.option("basePath", str(base)).parquet(*(str(base / name) for name in names))
+            for base, names in by_base.items()
+        ]
     else:
         source = FilesSource.read({"type": "files", "path": "rows", "format": "parquet", "schema": schema.toDDL()})
-        found = [
-            read_files(spark, base, [os.path.relpath(one, base) for one in files], source, columns, unseen)
-            for base, files in by_base.items()
-        ]
+        found = [read_files(spark, base, names, source, columns, unseen) for base, names in by_base.items()]
+        try:
+            if any(not frame.where("_malformed").isEmpty() for frame in found):
+                return None
+        except SPARK_ERRORS as error:
+            if is_read_fault(error):  # a folder's name is such a value
+                return None
+            raise
     names = [F.col(quote_column(name)) for name in schema.names]
     frames = [unmark_texts(frame.select(*names), columns) for frame in found]
     return reduce(lambda left, right: left.unionByName(right), frames)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +79,9 @@ class RowUploader:
         """Write rows of one partition; the name of each object."""
         rows: pa.RecordBatch | None = next(batches, None)
         while rows is not None:
-            with tempfile.TemporaryDirectory(prefix="tidegate-rows-") as folder:
+            # Spark removes its own folders, also those of an executor that was killed.
+            local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+            with tempfile.TemporaryDirectory(prefix="tidegate-rows-", dir=local or None) as folder:
                 file, left = Path(folder) / "rows.parquet", self.rows_at_most or None
                 with _Writer(file, rows.schema.with_metadata(dict(self.footer)), self.compression) as writer:
                     while rows is not None and left != 0:

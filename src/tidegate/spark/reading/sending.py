@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     from tidegate.core.storage.mirror import Mirror
 
-_WITHIN_BYTES = 64 << 10
-"""A file of more bytes is sent as an object: lines are held in the driver's memory."""
+_WITHIN_BYTES, _TOGETHER_BYTES = 64 << 10, 4 << 20
+"""A file of more bytes is sent as an object, and so are all files behind the first ones with so many bytes together:
+lines are in the driver's memory and in the tasks that it sends."""
 _AT_ONCE = 8
 
 
@@ -37,8 +39,10 @@ def show_parts(parts: Sequence[Part], folder: Path, unseen: Mirror | None) -> li
     sent: dict[str, Sent | None] = {}
     if unseen is not None:
         links = list(dict.fromkeys(part.link for part in parts if isinstance(part, FilePart)))
+        within = _choose_small(folder, links)
         with ThreadPoolExecutor(_AT_ONCE, "tidegate-sending") as pool:
-            sent = dict(zip(links, pool.map(lambda link: _send(folder / link, unseen), links), strict=True))
+            found = pool.map(lambda link: _send(folder / link, unseen, is_small=link in within), links)
+            sent = dict(zip(links, found, strict=True))
     return [json.dumps(_describe(part, sent)) for part in parts]
 
 
@@ -47,15 +51,26 @@ def _describe(part: Part, sent: Mapping[str, Sent | None]) -> dict[str, object]:
     return asdict(part) if found is None else {**asdict(part), "sent": found}
 
 
-def _send(link: Path, unseen: Mirror) -> Sent | None:
-    """What ``link`` leads to: an object of the source, the bytes of a small file, or the object of a large one; None
-    where nothing is there, which the reader reports."""
+def _choose_small(folder: Path, links: Iterable[str]) -> set[str]:
+    """The links to files whose bytes are sent."""
+    chosen, left = set[str](), _TOGETHER_BYTES
+    for link in links:
+        with contextlib.suppress(FileNotFoundError):  # an object, or nothing
+            size = storage.stat(folder / link).size_bytes
+            if size <= min(_WITHIN_BYTES, left):
+                chosen.add(link)
+                left -= size
+    return chosen
+
+
+def _send(link: Path, unseen: Mirror, *, is_small: bool) -> Sent | None:
+    """What ``link`` leads to: an object of the source, the bytes of a small file, or an object with those of another
+    one; None where nothing is there, which the reader reports."""
     if (pointer := read_pointer(link)) is not None:
         return {"object": pointer}
     try:
-        size = storage.stat(link).size_bytes
+        if is_small:
+            return {"content": base64.b64encode(storage.read(link)).decode()}
+        return {"object": Pointer(str(unseen.share(link)), "", storage.stat(link).size_bytes, 0)}
     except FileNotFoundError:
         return None
-    if size <= _WITHIN_BYTES:
-        return {"content": base64.b64encode(storage.read(link)).decode()}
-    return {"object": Pointer(str(unseen.share(link)), "", size, 0)}
