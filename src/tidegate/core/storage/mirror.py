@@ -62,7 +62,7 @@ _KEPT_SECONDS = 60.0
 """How long an event stays behind its snapshot."""
 _LEFT_BLOB_SECONDS = 86400.0
 _OWN_ROOT = b"tidegate-state:"
-"""Stands for the folder of the copy in what the store holds."""
+"""Replaces the folder of the copy in what the store holds."""
 
 _Stamp = tuple[int, int, int, int]
 """What the metadata of a file says: another one after each change of it."""
@@ -122,16 +122,16 @@ class Mirror:
     # What a holder calls
 
     def trust(self) -> None:
-        """Ask the store nothing that this machine knows of it."""
+        """Skip the check of conditions where an earlier process of this machine has made it."""
         if self._load().number:
             object_probe.trust_conditions(self.remote)
 
     def hold(self, token: str, is_current: Callable[[], bool], *, since: float, fences: bool) -> None:
         """Bring the copy up to date for the new holder ``token``.
 
-        ``is_current`` says whether it still is that, and is asked only where it has not just become so: ``since`` is
-        when it asked, by the clock that runs since boot. ``fences``: the former holder may still be running. Raises
-        OvertakenError, StoreError.
+        ``is_current`` says whether this process still has the lease. It is called only if that was last confirmed more
+        than a second ago: ``since``, by the clock that runs since boot. ``fences``: the former holder may still be
+        running. Raises OvertakenError, StoreError.
         """
         with self._lock:
             self.local.mkdir(parents=True, exist_ok=True)
@@ -234,8 +234,8 @@ class Mirror:
             self._holder = self._take_lock("holder.lock")
 
     def _take_lock(self, name: str, token: str | None = None) -> int:
-        """Lock the copy, for a holder ``token`` as long as it is that. For a new holder (None) who has the lock for
-        long is suspended, or a reader, and must find out that it has lost it: then its file is replaced."""
+        """Lock the copy, for a holder ``token`` as long as it is that. A new holder (None) waits for some seconds, then
+        replaces the lock file; the process that had it finds that out before it writes."""
         self._place.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + _HOLDER_SECONDS
         while True:
@@ -465,7 +465,7 @@ class Mirror:
             name = f"{book.number:012d}.snapshot"
             if not files.put_if_absent(self._journal / name, _pack({"files": heads}, bodies)):
                 return
-            # Not what is new: a process that has just looked takes its next number for the next one.
+            # Recent events stay: a process that has just listed the journal creates its next number unasked.
             until = max(one.modified_at for one in listed.values()) - _KEPT_SECONDS
             files.remove_names(self._journal, [one for one in listed if listed[one].modified_at < until])
             book.events = book.bytes = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.core.storage.object_path import ObjectPath
 
 _FIRST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
-"""How much is fetched at once: more each time while the reader goes straight on."""
+"""How much is fetched at once: more each time while the reader reads sequentially."""
 _TAIL_BYTES = 64 << 10
 """A read near the end fetches so much before it too: the footer of a parquet file is read from its end."""
 

@@ -188,7 +188,7 @@ def note_pages(found: int) -> None:
 
 
 def list_objects(path: ObjectPath, act: Callable[[ObjectStore], R]) -> R:
-    """The same for a list: nothing but a missing bucket is not found then.
+    """Call ``act``, which lists. A list is "not found" only where the bucket is missing, which is refused.
 
     Raises:
         StoreError: As :func:`call`.

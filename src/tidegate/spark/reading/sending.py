@@ -34,8 +34,8 @@ def find_unseen(spark: SparkSession, paths: PipelinePaths) -> Mirror | None:
 
 
 def show_parts(parts: Sequence[Part], folder: Path, unseen: Mirror | None) -> list[str]:
-    """The ``parts``, of files below ``folder``, as lines; with what tasks do not see of the working copy ``unseen``.
-    Raises StoreError."""
+    """The ``parts``, of files below ``folder``, as lines. If tasks do not see the working copy ``unseen``, each line
+    has the bytes of its file, or the object that has them. Raises StoreError."""
     sent: dict[str, Sent | None] = {}
     if unseen is not None:
         links = list(dict.fromkeys(part.link for part in parts if isinstance(part, FilePart)))
