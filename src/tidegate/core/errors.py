@@ -270,7 +270,7 @@ STORAGE_FAILED = Condition(
 STORE_FAILED = Condition(
     "STORAGE_FAILED",
     TryAgainError,
-    "the object store{server} gave no answer about {path} for {seconds} seconds: {reason}",
+    "the object store{server} did not serve requests for {path} for {seconds} seconds: {reason}",
     next_run=RESUMED,
     fix="check that the store can be reached from this machine (whether its address begins with http:// or https://, "
     "and the port), then run the same command again",

@@ -312,11 +312,20 @@ def check_readers(project: Project, spec: PipelineSpec) -> Iterator[Finding]:
         yield Finding(("table", "readers"), message, "write readers: delta, if all readers of the table read Delta")
 
 
+def _example(place: Path, key: str) -> str:
+    """A folder for ``key`` where ``place`` is."""
+    return f"{place.scheme}://{place.bucket}/{key}" if isinstance(place, storage.ObjectPath) else f"data/{key}"
+
+
 def _check_apart(folders: dict[str, Path]) -> list[Finding]:
     """Tables, state and quarantine must be apart: a reader of the one would find files of the other."""
     keys = list(folders)
     return [
-        Finding((key,), f"{key} and {other} are inside of one another", f"give each its own folder: {key}: data/{key}")
+        Finding(
+            (key,),
+            f"{key} ({folders[key]}) and {other} ({folders[other]}) are inside of one another",
+            f"give each its own folder, such as {key}: {_example(folders[key], key)}",
+        )
         for index, key in enumerate(keys)
         for other in keys[:index]
         if folders[key].is_relative_to(folders[other]) or folders[other].is_relative_to(folders[key])

@@ -77,7 +77,8 @@ def describe_unusable_place(text: str, *, may_be_pattern: bool = False) -> tuple
             return "has `..` in it, which a store takes for a name", example, "BAD_SPEC"
     elif is_uri(text):
         supported = ", ".join(f"{scheme}://" for scheme in storage.SCHEMES)
-        return f"is a URI, and only {supported} and local paths are supported", "", STORAGE_NOT_SUPPORTED
+        fix = "write s3://bucket/prefix" if text.lower().startswith(("s3a:", "s3n:", "s3:")) else ""
+        return f"is a URI, and only {supported} and local paths are supported", fix, STORAGE_NOT_SUPPORTED
     unusable = describe_unusable_path(text, may_be_pattern=may_be_pattern)
     return None if unusable is None else (unusable, "" if may_be_pattern else "use a plain name", "BAD_SPEC")
 

@@ -90,8 +90,8 @@ TABLE_LOG_TORN = Condition(
     DisagreementError,
     "the log of the table cannot be read: {error}; its newest version is torn: {commit}",
     next_run=_LOG_UNREADABLE,
-    fix="tidegate run {name}, which writes it again if a publish was interrupted there; otherwise move it away (mv "
-    "{quoted_commit} {quoted_commit}.torn), then tidegate repair {name}: what it held is read again; or `tidegate "
+    fix="tidegate run {name}, which writes it again if a publish was interrupted there; otherwise move it away, "
+    "to {quoted_commit}.torn, then tidegate repair {name}: what it held is read again; or `tidegate "
     "repair {name} --rebuild`: a new table from all records still in the sources",
 )
 

@@ -43,5 +43,5 @@ def test_audit_and_publish_say_how_much_they_have_to_do(
     size = f"{len(GOOD)} rows in 1 file"
     assert capsys.readouterr().err.splitlines() == [
         f"audit: 1 rule on {size}, without Spark",
-        f"publish: published, {size}",
+        f"publish in progress: {size}",
     ]

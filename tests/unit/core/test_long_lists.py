@@ -141,7 +141,7 @@ def test_a_folder_that_is_not_listed_ends_the_list(store: WatchedStore) -> None:
     store.choose = lambda name, number: "throttled" if number > 5 else None
     with (
         storage.limit_patience(0.05),
-        pytest.raises(StoreError, match=r"no answer about s3://bucket/in for 0\.05 seconds") as caught,
+        pytest.raises(StoreError, match=r"did not serve requests for s3://bucket/in for 0\.05 seconds") as caught,
     ):
         list_below(TOP)
     assert caught.value.named.code == "STORAGE_FAILED"

@@ -718,5 +718,5 @@ def test_what_differs_from_what_was_read_is_found_by_etags(store: FaultyStore, i
 
 def test_a_refused_list_says_so(store: FaultyStore, inbox: Inbox) -> None:
     store.choose = lambda name, number: "throttled"
-    with storage.limit_patience(0.05), pytest.raises(StoreError, match="gave no answer about s3://bucket/in"):
+    with storage.limit_patience(0.05), pytest.raises(StoreError, match="did not serve requests for s3://bucket/in"):
         inbox.scan()

@@ -152,7 +152,7 @@ def test_faults_name_the_variable_and_the_nearest_one(tmp_path: Path) -> None:
             "state",
             "the path is a URI, and only s3://, gs://, az:// and local paths are supported: '${TIDEGATE__STATE}'; "
             "${TIDEGATE__STATE} is 's3a://bucket/state'",
-            "write a path: state: data/state",
+            "write s3://bucket/prefix",
         ),
         "environment variable TIDEGATE__AIRFLOW__SLOTS": (
             "airflow.slots",

@@ -107,7 +107,7 @@ BAD_SPEC: 8 faults in tidegate.yaml
       fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, s3, lease, airflow, ui, \
 maintenance, alerts
   tidegate.yaml:3: state: the path is a URI, and only s3://, gs://, az:// and local paths are supported: 's3a://bucket/state'
-      fix: write a path: state: data/state
+      fix: write s3://bucket/prefix
   tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set
       fix: export NOT_SET=..., or write ${NOT_SET:-default}
   tidegate.yaml:5: spark.conection: unknown key 'conection'
@@ -158,9 +158,11 @@ def test_a_uri_from_the_environment_is_not_shown(tmp_path):
         ("warehouse: ''\n", "1: warehouse: the path is empty"),
         ("warehouse: ~/x\n", "1: warehouse: the path starts with ~"),
         ('state: "a\\nb"\n', "1: state: the path has a line break or another control character in it"),
-        ("state: data/warehouse/state\n", "1: state: state and warehouse are inside of one another"),
-        ("quarantine: data/state\n", "1: quarantine: quarantine and state are inside of one another"),
+        ("state: data/warehouse/state\n", "data/warehouse) are inside of one another"),
+        ("quarantine: data/state\n", "data/state) are inside of one another"),
         ("warehouse: .\n", "are inside of one another"),
+        ("state: s3://lake\nquarantine: s3://lake/q\n", "(s3://lake) are inside of one another"),
+        ("state: s3://lake\nquarantine: s3://lake/q\n", "such as quarantine: s3://lake/quarantine"),
         ("warehouse: null\n", "1: warehouse: nothing (null) is not valid here"),
         ("version: 3\n", "1: version: 3 is not allowed | allowed: 1"),
         ("lease: {expires_after: 1 second}\n", "'1 second' is too short for a heartbeat | write at least 5 seconds"),
@@ -236,7 +238,10 @@ def test_the_state_may_be_on_an_object_store(tmp_path, monkeypatch):
     [
         ("warehouse: s3://", "1: warehouse: the path names no bucket: 's3://'"),
         ("warehouse: s3://b/a/../c", "1: warehouse: the path has `..` in it, which a store takes for a name"),
-        ("warehouse: s3://b/x\nquarantine: s3://b/x/q", "2: quarantine: quarantine and warehouse are inside of one"),
+        (
+            "warehouse: s3://b/x\nquarantine: s3://b/x/q",
+            "2: quarantine: quarantine (s3://b/x/q) and warehouse (s3://b/x) are",
+        ),
     ],
 )
 def test_a_path_of_a_store_that_cannot_be_used_is_refused(tmp_path, lines, fault):

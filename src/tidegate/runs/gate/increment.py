@@ -377,7 +377,7 @@ def publish_increment(
                 custom_metadata=extra,
             )
         with print_if_slow(
-            f"publish: {outcome}, {_count(_list_visible(batches, None if folded is None else [folded]))}"
+            f"publish in progress: {_count(_list_visible(batches, None if folded is None else [folded]))}"
         ):
             publish_plan(context, plan)
 

@@ -250,7 +250,7 @@ def _read_log(path: Path) -> str:
 
 
 def _tail(log: str, lines: int = 5) -> str:
-    text = log.splitlines()
+    text = [line for line in log.splitlines() if not line.lstrip().startswith(("at ", "... "))]  # frames of Java
     return "; its log ends: " + " | ".join(line.strip()[:200] for line in text[-lines:]) if text else ""
 
 
