@@ -224,6 +224,22 @@ class PortSuite:
         assert storage.list_tree(root) == [root / "to/sub/y", root / "to/x"]
         assert storage.read(root / "to/sub/y") == b"sub/y"
 
+    def test_a_staged_file_that_the_store_has_is_placed_by_a_copy(self, root: Path, tmp_path: Path) -> None:
+        """Also where that object is gone, or somewhere else."""
+        stored, target = root / "blobs" / "x", root / "table" / "part.parquet"
+        storage.replace(stored, b"rows")
+        for there in (stored, root / "blobs" / "gone", tmp_path / "other"):
+            staged = tmp_path / "staged.parquet"
+            staged.write_bytes(b"rows")
+            digests: list[str] = []
+            storage.make_folder(target.parent)
+            assert storage.place(staged, target, digests.append, stored=there)
+            storage.remove_copies(target)
+            assert (storage.read(target), staged.exists()) == (b"rows", False)
+            assert digests in ([], [hashlib.sha256(b"rows").hexdigest()])
+            storage.remove(target)
+        assert storage.read(stored) == b"rows"
+
     def test_a_staged_file_is_placed_once(self, root: Path, tmp_path: Path) -> None:
         storage.make_folder(root / "table")
         for staged in (tmp_path / "staged", root / "staged"):

@@ -191,6 +191,17 @@ class Mirror:
         """The bytes of a file of the copy as the store has them: they do not name the folder of the copy."""
         return data.replace(self._root, _OWN_ROOT) if _names_files(path) else data
 
+    def find_object(self, path: Path) -> ObjectPath | None:
+        """The object with the bytes of a file of the copy; None where there is none."""
+        name, stamp = path.relative_to(self.local).as_posix(), _stamp_of(path)
+        if stamp is None:
+            return None
+        with self._lock:
+            known, blob = self._load().files.get(name, (None, ""))
+        if known != stamp or not blob:
+            blob = self._find_shared(name, stamp)
+        return self._blobs / blob if blob else None
+
     # What a driver calls whose executors do not see the copy
 
     @property
@@ -202,14 +213,13 @@ class Mirror:
     def share(self, path: Path) -> ObjectPath:
         """The object with the bytes of a file of the copy; it is written unless there is one. Raises StoreError,
         FileNotFoundError."""
-        name, stamp = path.relative_to(self.local).as_posix(), _stamp_of(path)
+        if (found := self.find_object(path)) is not None:
+            return found
+        stamp = _stamp_of(path)
         if stamp is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        with self._lock:
-            known, blob = self._load().files.get(name, (None, ""))
-        if known != stamp or not blob:
-            blob = self._find_shared(name, stamp) or self._upload(path)
-            self._shared[name] = stamp, blob
+        blob = self._upload(path)
+        self._shared[path.relative_to(self.local).as_posix()] = stamp, blob
         return self._blobs / blob
 
     def fetch(self, blob: str, path: Path) -> None:

@@ -62,8 +62,9 @@ def rename(source: Path, target: Path) -> None:
 
 
 @operation
-def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
+def place(source: Path, target: Path, check: Callable[[str], None], *, stored: Path | None = None) -> bool:
     """Move one of many finished files, whose bytes are made durable first. False when somebody did it already.
+    ``stored`` is an object that has these bytes too, which a store copies by itself.
 
     The target's folder must exist, and the caller syncs it. When source and target are on two devices, ``check`` is
     given the sha256 of the bytes that were copied, before readers see them ("" where an object store copied them by

@@ -61,12 +61,16 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _copy_over(source: Path, target: Path) -> str:
+def _copy_over(source: Path, target: Path, stored: Path | None = None) -> str:
     """Copy a file or an object to a name, whatever is there; the sha256 of a local file, "" of an object that the store
-    copied by itself."""
+    copied by itself. A file whose bytes the object ``stored`` has is not uploaded again."""
     if not isinstance(source, ObjectPath):
         assert isinstance(target, ObjectPath)
         found = digest_of(source)
+        if isinstance(stored, ObjectPath) and (stored.scheme, stored.bucket) == (target.scheme, target.bucket):
+            with contextlib.suppress(FileNotFoundError):  # the file itself is there
+                overwrite(target, lambda store: store.copy(stored.key, target.key))
+                return found
         attributes = {WRITER: secrets.token_hex(8)}
         overwrite(target, lambda store: store.put(target.key, source, attributes=attributes))  # a large one in parts
         return found
@@ -80,7 +84,7 @@ def _copy_over(source: Path, target: Path) -> str:
     return ""
 
 
-def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
+def place(source: Path, target: Path, check: Callable[[str], None], *, stored: Path | None = None) -> bool:
     """Bring one of many finished files to its name, in two steps: under a hidden name, then a copy within the store.
 
     A process that was suspended at any point resumes without harm once another one has placed the file and called
@@ -90,7 +94,7 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     """
     try:
         if isinstance(target, ObjectPath):
-            _place_object(source, target, check)
+            _place_object(source, target, check, stored)
         else:
             with _downloaded(source) as copy:
                 OPERATIONS["place"](copy, target, check)
@@ -102,12 +106,12 @@ def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
     return True
 
 
-def _place_object(source: Path, target: ObjectPath, check: Callable[[str], None]) -> None:
+def _place_object(source: Path, target: ObjectPath, check: Callable[[str], None], stored: Path | None) -> None:
     if not isinstance(source, ObjectPath) and source.stat().st_size > _COPIED_BYTES and target.scheme == "s3":
         raise StoreError(errors.OBJECT_TOO_LARGE(where=str(target), file=source), str(target))
     aside = _aside(target)
     for _ in attempts(target):
-        check(_copy_over(source, aside))
+        check(_copy_over(source, aside, stored))
         try:
             overwrite(target, lambda store: store.copy(aside.key, target.key))
         except FileNotFoundError:

@@ -29,6 +29,7 @@ from tidegate.core.storage.object_lists import list_below
 from tidegate.core.storage.object_path import ObjectPath
 from tidegate.core.storage.object_probe import check_conditions
 from tidegate.core.storage.object_requests import (
+    WRITER,
     Found,
     attempts,
     get_object,
@@ -271,7 +272,8 @@ def store_time(folder: ObjectPath) -> float:
 def upload(source: Path, target: ObjectPath) -> None:
     """Write the bytes of a local file to an object that nobody else writes."""
     part_bytes = max(_PART_BYTES, -(-source.stat().st_size // _PARTS))
-    overwrite(target, lambda store: store.put(target.key, source, chunk_size=part_bytes))
+    attributes = {WRITER: secrets.token_hex(8)}
+    overwrite(target, lambda store: store.put(target.key, source, attributes=attributes, chunk_size=part_bytes))
 
 
 def download(source: ObjectPath, target: Path) -> None:

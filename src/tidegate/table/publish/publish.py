@@ -399,7 +399,8 @@ def _move_files(
     for file, target in zip(intent.files_to_add, targets, strict=True):
         check_lease(is_current, intent)
         source = staged_at(paths, file.source)
-        storage.place(source, target, partial(_check_copied, source, file, intent, is_current))
+        stored = None if paths.mirror is None else paths.mirror.find_object(source)
+        storage.place(source, target, partial(_check_copied, source, file, intent, is_current), stored=stored)
     for target in targets:
         storage.remove_copies(target)
     folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
