@@ -415,6 +415,7 @@ def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monke
             for place in places:
                 answer = client.get(place)
                 assert answer.status_code == 503 and "disk takes longer" in answer.text, place
+            monkeypatch.setattr(served, "PATIENCE_SECONDS", 3)  # the others answer in time on a busy machine too
             page = client.get("/tidegate/pipelines")
             assert page.status_code == 200 and f"{name} does not answer" in page.text
             assert all(other in page.text for other in made.scenes.values()), "the others are shown all the same"
