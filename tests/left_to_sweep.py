@@ -6,7 +6,9 @@ A test that is named on pytest's command line (``file.py::test``) always runs, a
 """
 
 LEFT_TO_SWEEP = (
-    # Faults of a cluster: a whole run on one, and workers with another Python, remain.
+    # Faults of a cluster: a run on one, with and without a shared folder, and workers with another Python, remain.
+    "cluster/test_nothing_shared.py::test_a_killed_run",
+    "cluster/test_nothing_shared.py::test_what_cannot_run",
     "cluster/test_airflow_on_cluster.py",
     "cluster/test_full_volume.py",
     "cluster/test_sinks_on_cluster.py",

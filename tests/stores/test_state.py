@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +13,11 @@ import pytest
 
 from tests.streams.windows import SCHEMA, TIMED, TUMBLING, at, row
 from tests.support.object_servers import Bucket
+from tests.support.readers import read_with_deltalake
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.core.storage.mirror import mirror_of
 from tidegate.spark.driver.jvm_archive import SWITCH
+from tools.object_servers import S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,3 +89,25 @@ def test_requests_of_an_idle_run(spark: SparkSession, tmp_path: Path, s3_bucket:
     assert sum(requests.counts().values()) <= 9, "with those of a source and a table an idle tick has twelve"
     blobs = [one for page in obstore.list(s3_bucket.client, "state/flow/blobs") for one in page]
     assert blobs == [], "what was staged is gone when it is published"
+
+
+def test_a_large_file_is_uploaded_once(spark: SparkSession, tmp_path: Path, s3_bucket: Bucket, move_to: Move) -> None:
+    """As an object of the state; the publish copies that one within the store."""
+    spec = "sources:\n" + source("trades", "id STRING, n INT")
+    flow = make(tmp_path, spark, s3_bucket, spec)
+    with (flow.root / "tidegate.yaml").open("a") as settings:
+        settings.write(f"warehouse: {s3_bucket.url}/tables\n")
+    assert isinstance(s3_bucket.server, S3Server)
+    move_to("a")
+    asked = list[Counter[str]]()
+    for characters in (10, 10, 3_000_000):  # the first run is another one
+        text = "".join(f"{number:x}" for number in random.Random(1).choices(range(16), k=characters))
+        flow.offer("trades", {"id": text, "n": 1})
+        requests = s3_bucket.server.count_requests(s3_bucket.name)
+        assert flow.run()["rows"]["published"] == 1
+        asked.append(requests.counts())
+    small, large = asked[1:]
+    assert (small["CopyObject"], large["CopyObject"]) == (1, 2)
+    assert small["PutObject"] == large["PutObject"], "the object of the state instead of the one of the table"
+    rows = read_with_deltalake(flow.project.paths("flow").table)
+    assert [len(row["id"]) for row in rows].count(3_000_000) == 1 and len(rows) == 3

@@ -364,7 +364,7 @@ class Finding:
 
 ANSWER_SECONDS = 120
 """How long the cluster has to start executors, and these to answer. A run waits longer: nobody watches it."""
-READERS_NEED = ("babel", "msgspec", "numpy", "pyarrow")
+READERS_NEED = ("babel", "msgspec", "numpy", "obstore", "pyarrow")
 """The modules that ``sources/readers`` imports, except tidegate's own and Kafka's."""
 OF_KAFKA = "confluent_kafka"
 _OF_PYTHON = re.compile(r"spark\.(pyspark\.python|archives|(executorEnv|yarn|kubernetes)\..*)")

@@ -116,5 +116,5 @@ def test_a_store_that_is_away_is_named_after_the_limit_of_who_asks(store: Faulty
         error = object_probe.find_missing_rights(FOLDER)
     assert error is not None
     assert (error.code, error.exit_code) == ("STORAGE_FAILED", 75)
-    assert f"about {FOLDER} for 0.1 seconds" in error.message
+    assert f"for {FOLDER} for 0.1 seconds" in error.message
     assert access.patience_seconds() == access.PATIENCE_SECONDS

@@ -8,10 +8,12 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
-from tidegate.core.outputs import Error
 from tidegate.core.storage.faults import ObjectChangedError, StoreError
+
+if TYPE_CHECKING:
+    from tidegate.core.outputs import Error
 
 SEAL = secrets.token_hex(8)
 """A secret in the text of each fault from a worker of this driver. A record that looks like a fault, and is quoted in
