@@ -44,10 +44,10 @@ def fail_to_publish(keyed: Keyed, run_id: str, fails: Fails, holds: Callable[[],
             count(Path(target))
         rename(source, target, **more)
 
-    def place_object(source: Path, target: Path, check: Callable[[str], None]) -> bool:
+    def place_object(source: Path, target: Path, check: Callable[[str], None], **more: Any) -> bool:
         if storage.is_object(target):
             count(target)
-        return place(source, target, check)
+        return place(source, target, check, **more)
 
     def put_if_absent(path: Path, data: bytes) -> bool:
         is_mine = threading.get_ident() == thread and b"tidegate.run_id" in data

@@ -149,7 +149,7 @@ def test_a_torn_version_that_no_intent_continues_is_told_with_what_helps(tmp_pat
         keyed.run()
     assert commit_name(2) in caught.value.message
     fix = str(caught.value.fix)
-    assert f"mv {log / commit_name(2)} " in fix
+    assert f"to {log / commit_name(2)}.torn" in fix
     assert "tidegate repair orders" in fix
     os.rename(log / commit_name(2), log / f"{commit_name(2)}.torn")  # as it says
     state = read_table_state(keyed.paths.table)

@@ -326,8 +326,8 @@ def test_readers_during_a_compaction_never_see_a_row_twice(tmp_path: Path, monke
     for name in ("link", "remove", "place", "put_if_absent"):
         real = getattr(storage, name)
 
-        def and_look(path: Path, *more: Any, real: Any = real) -> Any:
-            done = real(path, *more)
+        def and_look(path: Path, *more: Any, real: Any = real, **named: Any) -> Any:
+            done = real(path, *more, **named)
             look(path)
             return done
 

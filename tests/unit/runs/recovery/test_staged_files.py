@@ -130,7 +130,7 @@ def test_a_copy_damaged_in_mid_publish_is_found_by_repair(keyed: Keyed, monkeypa
     keyed.run()
     keyed.stage([row(2, 1)])
 
-    def place(source: Path, target: Path, *arguments: Any) -> bool:
+    def place(source: Path, target: Path, *arguments: Any, **more: Any) -> bool:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
