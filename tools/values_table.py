@@ -394,7 +394,7 @@ values that were tried. `python -m tools.values_table` makes this page.
   option `timeZone`, or else in UTC. A time zone is `Z`, an offset, or a region such as `Europe/Paris`. A time that a
   region has twice or never is malformed.
 - An empty field of csv is null. So is an empty element of xml, except where the type is STRING, STRUCT, ARRAY or MAP.
-- Attributes of xml and texts beside elements: [files](../how-to/files.md).
+- Attributes of xml and texts next to elements: [files](../how-to/files.md).
 - parquet, orc and avro have types of their own. Where the type in the file suits the column, each value is looked at:
   int64 in a file suits an INT column, and a record whose value is too large is malformed. The tables name each type
   that suits a column; a file with another one is quarantined as a whole.

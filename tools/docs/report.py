@@ -36,7 +36,7 @@ REPORT = {
     "state": "of a query with state: `{rows, memory_bytes, open_windows: [[start, end]], event_times: {source: ...}}`; "
     "empty for others",
     "sinks": "by further sink: see below; how far each was when the run ended",
-    "error": "null, or the error that ended the run: see below. `SINK_FAILED` beside `published`: the table is out, a "
+    "error": "null, or the error that ended the run: see below. `SINK_FAILED` with `published`: the table is out, a "
     "sink is behind",
     "adopted_runs": "runs that staged batches and died before publishing; this run checks and publishes them",
     "published_by": "another run that published what this run had staged, or null",

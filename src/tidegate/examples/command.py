@@ -101,7 +101,7 @@ def spoil(line: str, fault: Fault, rng: Random) -> str:
 
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:
-    """Write ``lines`` to ``path`` under a hidden name beside it, then give it its name; it may replace a file."""
+    """Write ``lines`` to ``path``, under a hidden name first; it may replace a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     with open(beside, "w", encoding="utf-8", newline="\n") as handle:

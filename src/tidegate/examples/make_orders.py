@@ -1,7 +1,7 @@
 """Orders of a web shop as NDJSON files: ``python -m tidegate.examples.make_orders --out data/inbox/orders --rows
 5000``.
 
-A file appears under its name only when it is whole (it is written beside itself under a hidden name, then renamed).
+A file appears under its name only when it is whole (it is written under a hidden name, then renamed).
 The same seed, start id and counts give the same bytes.
 """
 

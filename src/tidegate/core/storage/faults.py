@@ -20,7 +20,7 @@ _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 _OF_PROGRAMS = (errno.ENOENT, errno.EBADF, errno.EFAULT, errno.ESRCH, errno.ECHILD)
 """What no file system reports by itself: a missing file has an error of its own where one is expected, or a defect."""
-_TOLD_BY_JAVA = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.EMFILE, errno.ENFILE, errno.EBUSY)
+_REPORTED_BY_JAVA = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.EMFILE, errno.ENFILE, errno.EBUSY)
 _OF_NETWORKS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 """What a connection reports too; of a file only where the error names one."""
 
@@ -105,7 +105,7 @@ def name_failure(error: OSError, path: Path) -> TidegateError | None:
 
 def name_java_cause(text: str, folder: Path) -> TryAgainError | None:
     """The error for a failure of storage that Java gives in the operating system's own words; None for other texts."""
-    number = next((one for one in _TOLD_BY_JAVA if os.strerror(one) in text), None)
+    number = next((one for one in _REPORTED_BY_JAVA if os.strerror(one) in text), None)
     return None if number is None else _failed(number, str(folder))
 
 

@@ -29,7 +29,7 @@ from tidegate.core.storage.shared import COPY_SUFFIX
 _CHUNK_BYTES = 1 << 20
 
 _TAKEN = ".taken"
-"""How the name of a file ends while it is taken away; before it stand digits of the digest of what should go."""
+"""How the name of a file ends while it is taken away, behind digits of the digest of what should go."""
 
 _WANTED_DIGITS = 16
 
@@ -68,8 +68,9 @@ def place(source: Path, target: Path, check: Callable[[str], None], *, stored: P
 
     The target's folder must exist, and the caller syncs it. When source and target are on two devices, ``check`` is
     given the sha256 of the bytes that were copied, before readers see them ("" where an object store copied them by
-    itself). It raises when they are not what was written, or when the caller may not go on. The file gets the present
-    as its time: other programs clear up files of a table's folder that are old and that its log does not name yet.
+    itself). It raises when they are not what was written, or when the caller may not continue. The file gets the
+    present as its time: other programs clear up files of a table's folder that are old and that its log does not name
+    yet.
 
     A process that was suspended during such a copy could resume after its target was removed, and place it again. So
     a copy is made in the order *create the copy's name, open the source*, and a process that has placed all of its

@@ -213,7 +213,7 @@ def _retire(context: RunContext, checkpoint: Path) -> None:
     retire(checkpoint, context.name)
     context.report.add_note(
         f"the old checkpoint is retired: Spark refuses to start its query; the original of {checkpoint / METADATA} is "
-        f"{RETIRED} beside it"
+        f"{RETIRED} next to it"
     )
 
 
@@ -342,7 +342,7 @@ def _describe_retiring(checkpoint: Path) -> str:
         return f"leave the checkpoint retired, as it is: {checkpoint}"
     return (
         f"retire the checkpoint: {checkpoint / METADATA} becomes unreadable for Spark, which then refuses to start the "
-        f"query; the original stays beside it as {RETIRED}"
+        f"query; the original stays next to it as {RETIRED}"
     )
 
 
